@@ -288,7 +288,7 @@ CASES = {
         errors.IndexFormatError, write_half_of_each_row, "path key found expected remedy"
     ),
     "a file of many is missing": Case(
-        errors.MissingShardError, read_without_a_shard, "path found remedy"
+        errors.MissingShardError, read_without_a_shard, "path remedy"
     ),
     "closed": Case(errors.ClosedArchiveError, read_closed, "path remedy"),
     "closed writer": Case(errors.ClosedArchiveError, write_closed, "path key remedy"),

@@ -443,7 +443,7 @@ def kind_of(head: bytes, size: int) -> OtherFile:
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
         return OtherFile(
             head, meaning, is_damage=True,
-            remedy="Download it again, and check its URL: that of a sharded folder ends with /.",
+            remedy="Download it again. Check its URL: that of a sharded folder ends with /.",
         )  # fmt: skip
     if not head.strip(b"\0"):
         return OtherFile(

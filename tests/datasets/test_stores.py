@@ -93,7 +93,7 @@ def test_a_web_server_is_read(server, name):
         np.testing.assert_array_equal(npz.lazy("w")[0], WHOLE[0])
 
 
-@pytest.mark.remedy("check its URL: that of a sharded folder ends with /.")
+@pytest.mark.remedy("Check its URL: that of a sharded folder ends with /.")
 def test_the_page_of_a_folder(server):
     """A server that answers with one has the folder behind a slash."""
     url = server.put(b"<!DOCTYPE HTML><title>Directory listing for /run/</title>", "/run")

@@ -7,6 +7,7 @@ A shard that is there is never changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ from npzkit.datasets.sharding import ShardPart, recorded
 from npzkit.errors import REPLACE, KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
+from npzkit.members.metadata import TREE_KEY, nested_data
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
 
@@ -59,11 +61,18 @@ class Base:
         return [] if self.index is None else self.index.keys
 
     def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
-        """Raise KeyExistsError if there is an array with this key that may not be replaced."""
-        if not overwrite and self.index is not None and self.index.number(key) is not None:
+        """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
+        if overwrite or self.index is None:
+            return
+        if self.index.number(key) is not None or key in self._values:
             raise KeyExistsError(
                 "this key is already in the archive", path=path, key=key, remedy=REPLACE
             )
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        note = self.metadata.get(TREE_KEY)
+        return {} if note is None else nested_data("notes").values_of(note)
 
     def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
         """Return some rows as the next part of an array; None if there are none."""

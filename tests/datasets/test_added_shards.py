@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from npzkit.checkpoint import CheckpointStore
 from npzkit.datasets.repacked_shards import repack_shards
 from npzkit.datasets.sharding import place_of
 from npzkit.errors import (
@@ -65,6 +66,18 @@ def test_rows_are_added(folder):
         assert list(npz) == ["log", "other"]
         assert npz["other"].tolist() == [1, 1]
     assert npzkit.verify(folder).ok
+
+
+def test_numbers_of_nested_data_are_replaced_only_if_that_is_said(tmp_path):
+    """A number in the metadata, as of a step in shards, is not replaced by an array without a word."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, {"w": np.ones(4), "opt": {"lr": 0.5}}, shard_size=100)
+    step = tmp_path / "step_00000001"
+    with npzkit.ShardedWriter(step, mode="a") as writer:
+        with pytest.raises(KeyExistsError, match="overwrite=True"):
+            writer["opt/lr"] = np.array(2.0)
+        writer.add("opt/lr", np.array(3.0), overwrite=True)
+    assert npzkit.load_tree(step)["opt"] == {"lr": 3}
 
 
 def test_arrays_are_added_and_replaced(folder):

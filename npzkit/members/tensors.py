@@ -360,6 +360,9 @@ def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.nda
     """Convert an object to an array of its own, and refuse what has more than an array keeps."""
     if type(value) is np.ndarray:
         return value
+    if type(value) is bytes:
+        # NumPy's strings of bytes lose zeros at their end.
+        return np.frombuffer(value, np.uint8)
     check_unlabelled(value, key)
     array = as_array(value, key)
     if array.dtype == object and not (allow_pickle or isinstance(value, np.ndarray)):

@@ -29,6 +29,7 @@ from npzkit.errors import (
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
+from npzkit.members.metadata import other_suffixes
 from npzkit.members.tensors import extension_name
 from npzkit.trees.notes import links, values_of
 
@@ -234,6 +235,11 @@ def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     """Return an array in memory, or a map of a file, as one that is read in parts."""
     found = InFile.of_map(array) if isinstance(array, np.memmap) else array
     return Array(key, array.shape, array.dtype, lambda: found, fortran_order=array.flags.fnc)
+
+
+def parts_of(array: Array) -> set[str]:
+    """Return the keys of the other parts of an array that was saved in several."""
+    return {array.key + suffix for suffix in other_suffixes(array.attrs)}
 
 
 def named(key: str | None) -> str:

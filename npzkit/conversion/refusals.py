@@ -8,10 +8,10 @@ is read or written there. Which dtypes a format lacks, its module says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
-from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array
+from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array, parts_of
 from npzkit.errors import SKIP, Advice, ConversionError, NpzkitError, check_limit, format_size
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
@@ -137,24 +137,29 @@ _SAVE_FIELDS = (
 )  # fmt: skip
 
 
-def fitting_arrays(
-    arrays: list[Array], writer: Any, skipped: dict[str, str] | None
-) -> Iterator[Array]:
-    """Yield the arrays that the new format has a place for; raise for others, or note them."""
+def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> list[Array]:
+    """Return the arrays that the new format has a place for; raise for others, or note them."""
     keys = {array.key for array in arrays}
     for array in arrays:
         misnamed = getattr(writer, "why_no_name", _is_name)(array.key)
         reason = array.problem or _why_unfit(array, writer, keys, misnamed)
-        if not reason:
-            yield array
-        elif skipped is not None:
+        if reason and skipped is not None:
             skipped[array.key] = reason
-        else:
+        elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
             if reason in (misnamed, HOLDS_OBJECTS):
                 remedy = _RENAME if reason == misnamed else MAKE_PLAIN
             what = "the value cannot be kept: " + reason
             raise ConversionError(what, key=array.key, remedy=remedy)
+    if not skipped:
+        return arrays
+    for array in arrays:
+        # Without its mask, an array would have other values.
+        together = sorted(keys & {array.key, *parts_of(array)})
+        if lost := [key for key in together if key in skipped]:
+            reason = f"it belongs to {lost[0]!r}, which is left out"
+            skipped.update(dict.fromkeys(set(together).difference(lost), reason))
+    return [array for array in arrays if array.key not in skipped]
 
 
 def _is_name(key: str) -> None:

@@ -369,8 +369,9 @@ def test_a_library_that_reads_other_values_is_found_out(here, monkeypatch):
         shutil.rmtree("b.zarr")
 
 
+@pytest.mark.slow
 def test_arrays_in_parts(here):
-    """What joins masked arrays and strings again is not kept, with a note; the parts are."""
+    """Their parts are plain arrays in other formats, with a note, and come back joined."""
     arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "s": np.array(["ab"], np.dtypes.StringDType())}
     npzkit.save("a.npz", {**arrays, "x": [1], "x.mask": [2]}, masked="split", strings="split")
     report = npzkit.convert("a.npz", "a.h5")
@@ -379,9 +380,46 @@ def test_arrays_in_parts(here):
     ]  # fmt: skip
     npzkit.convert("a.h5", "b.npz")
     assert set(load("b.npz")) == {"m", "m.mask", "s", "s.offsets", "x", "x.mask"}
+    with h5py.File("a.h5", "a") as file:
+        del file["m.mask"]
+    npzkit.convert("a.h5", "d.npz")
+    with npzkit.open("d.npz") as npz:
+        assert npz.join("m").tolist() == [1, 2]
     assert npzkit.convert("a.npz", "c.npz").notes == ()
     with npzkit.open("c.npz") as npz:
         assert npz.join("m").mask.tolist() == [False, True]
+
+
+@pytest.mark.slow
+def test_arrays_in_parts_come_back(here):
+    """As they were, through each format that has attributes, in nested data and large ones too."""
+    large = np.ma.array(np.zeros(3 << 20), mask=np.arange(3 << 20) % 2 == 1)
+    strings = np.array(["ab", None, ""], np.dtypes.StringDType(na_object=None))
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1], fill_value=np.nan)
+    tree = {"list": [masked, strings], "large": large}
+    npzkit.save("a.npz", tree, masked="split", strings="split")
+    for suffix in (".h5", ".zarr", ".safetensors"):
+        npzkit.convert("a.npz", "a" + suffix)
+        for compression in ("stored", "deflated"):
+            npzkit.convert("a" + suffix, "b.npz", compression=compression, overwrite=True)
+            found = npzkit.load_tree("b.npz")
+            assert found["list"][0].tolist() == [1.0, None]
+            assert np.isnan(found["list"][0].fill_value)
+            assert found["list"][1].tolist() == strings.tolist()
+            assert found["list"][1].dtype == strings.dtype
+            assert np.array_equal(found["large"].mask, large.mask)
+
+
+def test_a_masked_array_is_not_kept_without_its_mask(here):
+    """Not if the format has no place for the mask, nor if only the array is named."""
+    arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "x": np.ones(2)}
+    npzkit.save("a.npz", arrays, masked="split")
+    report = npzkit.convert("a.npz", "a.mat", skip=True)
+    assert report.keys == ("x",)
+    assert report.skipped["m"] == "it belongs to 'm.mask', which is left out"
+    npzkit.convert("a.npz", "a.h5", "m")
+    with h5py.File("a.h5") as file:
+        assert sorted(file) == ["m", "m.mask"]
 
 
 def test_safetensors_are_the_librarys(here):

@@ -120,6 +120,10 @@ class Array(NamedTuple):
             self.check(advance or (lambda size: None))
         return self.open()
 
+    def check_all(self) -> None:
+        """Compare the checksum, if there is one."""
+        self._opened()
+
     def whole(self) -> np.ndarray[Any, Any]:
         """Return all of it, in its order of storage."""
         found = self._opened()[tuple(slice(0, length) for length in self.shape)]

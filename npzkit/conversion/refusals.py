@@ -12,7 +12,16 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array, parts_of
-from npzkit.errors import SKIP, Advice, ConversionError, NpzkitError, check_limit, format_size
+from npzkit.errors import (
+    SKIP,
+    Advice,
+    ConversionError,
+    NpzkitError,
+    check_limit,
+    format_size,
+    printable,
+    shown_value,
+)
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
 
@@ -118,6 +127,13 @@ def size_of(path: str) -> int:
         for place, _, names in os.walk(path)
         for name in names
     )
+
+
+def why_left_out(error: Exception) -> str:
+    """Return what is wrong with a file, for a note that names it."""
+    if not isinstance(error, NpzkitError):
+        return printable(str(error))
+    return error.what + ("" if error.key is None else f" (key {shown_value(error.key)})")
 
 
 # -- arrays that have no place ---------------------------------------------------

@@ -41,11 +41,18 @@ _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c":
 
 
 HOLDS_OBJECTS = "it holds Python objects"
+RUNS_CODE = "unpickling it could run code"
 MAKE_PLAIN = (
     "Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
     + ", or leave them out with " + SKIP + "."
 )  # fmt: skip
 """Why an array is not kept."""
+
+
+SAVE_STATE = (
+    "In the program that made the file, save model.state_dict() in its place; or leave it out with "
+    + SKIP + "."
+)  # fmt: skip
 
 
 few = partial(some_of, most=5)

@@ -86,6 +86,7 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
+_MAKE_AGAIN = "If the file is cut off or damaged, download it or create it again."
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 
@@ -523,8 +524,11 @@ def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator
         if any(error is other for other in raised) or _is_of_system(error):
             raise
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
+        is_reading = isinstance(error, foreign_process.LibraryError)
         raise FormatError(
-            f"the file cannot be converted to {output!r}: {text}", path=shown_url(file)
+            f"the file cannot be converted to {output!r}: {text}",
+            path=shown_url(file),
+            remedy=_MAKE_AGAIN if is_reading else None,
         ) from error
 
 

@@ -11,7 +11,14 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array, parts_of
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    MAKE_PLAIN,
+    RUNS_CODE,
+    SAVE_STATE,
+    Array,
+    parts_of,
+)
 from npzkit.errors import (
     SKIP,
     Advice,
@@ -156,6 +163,8 @@ _SAVE_FIELDS = (
 def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> list[Array]:
     """Return the arrays that the new format has a place for; raise for others, or note them."""
     keys = {array.key for array in arrays}
+    # These cannot be renamed alone.
+    parts = {part for array in arrays for part in parts_of(array)}
     for array in arrays:
         misnamed = getattr(writer, "why_no_name", _is_name)(array.key)
         reason = array.problem or _why_unfit(array, writer, keys, misnamed)
@@ -163,7 +172,9 @@ def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | N
             skipped[array.key] = reason
         elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
-            if reason in (misnamed, HOLDS_OBJECTS):
+            if reason.startswith(RUNS_CODE):
+                remedy = SAVE_STATE
+            elif reason in (misnamed, HOLDS_OBJECTS) and array.key not in parts:
                 remedy = _RENAME if reason == misnamed else MAKE_PLAIN
             what = "the value cannot be kept: " + reason
             raise ConversionError(what, key=array.key, remedy=remedy)

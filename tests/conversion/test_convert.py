@@ -1208,6 +1208,29 @@ def test_what_to_do_instead(here, src, dst, what, follow):
 
 
 @pytest.mark.slow
+@pytest.mark.remedy("If the file is cut off or damaged, download it or create it again.")
+def test_what_to_do_with_a_cut_off_file(here):
+    """The error of a library says it too; a part of an archive is one, whatever its name."""
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.zeros(1000)})
+    for suffix in ("h5", "safetensors"):
+        npzkit.convert("a.npz", f"a.{suffix}")
+        data = Path(f"a.{suffix}").read_bytes()
+        Path(f"cut.{suffix}").write_bytes(data[: len(data) // 2])
+        with pytest.raises(FormatError, match="cut off or damaged, download it or create it again"):
+            npzkit.convert(f"cut.{suffix}", "b.npz")
+        Path(f"cut.{suffix}").write_bytes(data)
+        npzkit.convert(f"cut.{suffix}", "b.npz")
+        assert load("b.npz")["x"].tolist() == [0, 1, 2]
+        os.unlink("b.npz")
+    Path("a.npz.part").write_bytes(Path("a.npz").read_bytes()[:5000])
+    with pytest.raises(FormatError, match=r"is cut off.*npzkit\.repair"):
+        npzkit.convert("a.npz.part", "b.npz")
+    Path("random.bin").write_bytes(rng.bytes(1000))
+    with pytest.raises(FormatError, match="does not know this kind of file"):
+        npzkit.convert("random.bin", "b.npz")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("true", "named"),
     [("a.npz", "b.safetensors"), ("a.npz", "b.zip"), ("a.safetensors", "b.npz"),

@@ -162,8 +162,20 @@ def _check(key: str, variable: xarray.Variable, known: Mapping[str, ArrayInfo], 
     if not np.can_cast(variable.dtype, dtype, "safe"):
         raise ValueError(
             f"{key!r} is {variable.dtype}, and would lose values as {dtype}, which the folder "
-            "has: convert it with astype"
+            f"has{_wider(key, variable.dtype, dtype, dim)}"
         )
+
+
+def _wider(key: str, wanted: np.dtype[Any], kept: np.dtype[Any], dim: str) -> str:
+    """Return how the folder gets a dtype that holds both, if it is of the same kind."""
+    if wanted.kind != kept.kind:
+        return ": convert it with astype"
+    _, name = _split(key)
+    return (
+        ". Write the folder to a new one with this dtype: folder = xarray.open_dataset(FOLDER); "
+        f"npzkit.xarray.to_npz(folder.assign({{{name!r}: folder[{name!r}].astype("
+        f"{wanted.str!r})}}), NEW, append_dim={dim!r})"
+    )
 
 
 def _check_units(key: str, found: Mapping[str, Any], kept: Mapping[str, Any], dim: str) -> None:

@@ -1348,6 +1348,22 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="there is no limit of the size of files")
+def test_a_file_that_hdf5_cannot_make_larger(here):
+    """The error is the system's, with the file's name."""
+    npzkit.save("a.npz", {"x": np.zeros(50_000)})
+    program = (
+        "import resource, signal, npzkit; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY)); "
+        "npzkit.convert('a.npz', 'b.h5')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == f"OSError: [Errno {errno.EFBIG}] {os.strerror(errno.EFBIG)}: 'b.h5'"
+    assert not os.path.exists("b.h5")
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("started_readers")
 @pytest.mark.remedy('Install it: python -m pip install "')
 @pytest.mark.parametrize(

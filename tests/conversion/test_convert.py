@@ -1357,7 +1357,7 @@ def test_a_file_that_hdf5_cannot_make_larger(here):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY)); "
         "npzkit.convert('a.npz', 'b.h5')"
     )
-    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-B", "-c", program], stderr=subprocess.PIPE, text=True)
     last = done.stderr.strip().splitlines()[-1]
     assert last == f"OSError: [Errno {errno.EFBIG}] {os.strerror(errno.EFBIG)}: 'b.h5'"
     assert not os.path.exists("b.h5")
@@ -1382,7 +1382,7 @@ def test_a_missing_library(here, monkeypatch, name, library, installed_by):
         torch = importlib.import_module("torch")
         torch.save({"x": torch.ones(1, 3)}, name)
     else:
-        (here / name).write_bytes(b"")
+        (here / name).write_bytes(b"PK")
     (here / "path").mkdir()
     (here / f"path/{library}.py").write_text(f"raise ModuleNotFoundError(name={library!r})")
     with monkeypatch.context() as patched:

@@ -328,7 +328,7 @@ class NpzWriter:
         anything is written, and the writer can still be used.
         """
         self._archive.state.check_open(key)
-        name = check_key(key)
+        check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
         if type(array) not in _NOT_NESTED and nested_data("containers").is_tree(array):
@@ -336,7 +336,11 @@ class NpzWriter:
                 raise ValueError("attrs belong to an array; nested data cannot have any")
             self._add_tree(key, array, coding, overwrite=overwrite)
             return
-        members = self._preparation.one(key, name, array, attrs, coding)
+        self._add(key, array, attrs, coding, overwrite=overwrite)
+
+    def _add(self, key: str, array: Any, attrs: Any, coding: Coding, *, overwrite: bool) -> None:
+        """Write an array that is no tree with any attributes, also npzkit's own."""
+        members = self._preparation.one(key, check_key(key), array, attrs, coding)
         self._archive.alone(self._put, key, members, coding, overwrite)
 
     def _add_each(self, items: Iterable[tuple[str, Any, Mapping[str, Any] | None]]) -> None:
@@ -448,13 +452,19 @@ class NpzWriter:
         >>> npz["big"].tolist(), npz["log"].shape
         ([[1, 2], [3, 4], [7, 7], [7, 7]], (3, 2))
         """
-        archive = self._archive
-        archive.state.check_open(key)
-        name = check_key(key)
+        self._archive.state.check_open(key)
+        check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
+        return self._create(key, shape, dtype, attrs, coding, fortran_order=fortran_order)
+
+    def _create(
+        self, key: str, shape: Any, dtype: Any, attrs: Any, coding: Coding, *, fortran_order: bool
+    ) -> CreatedArray:
+        """Begin an array with any attributes, also npzkit's own."""
         from npzkit.writing.create_arguments import plan_array
 
+        archive, name = self._archive, check_key(key)
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
         created: CreatedArray = archive.alone(
             archive.create, plan.for_sink(archive.sink, archive.path)

@@ -97,7 +97,7 @@ def _binary_stdin() -> BinaryIO:
 @click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
 @keys_option("Join", "loss/*")
-@click.option("--skip", is_flag=True, help="Leave out files and arrays that cannot be joined.")
+@click.option("--skip", is_flag=True, help="Leave out what is damaged or cannot be joined.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(
@@ -130,10 +130,12 @@ def pack(
         if join or stack:
             given = list(inputs)
             how = "stack" if stack else "concatenate"
-            options |= {"join": how, "axis": axis, "keys": keys or None, "skip": skip}
+            options |= {"join": how, "axis": axis, "keys": keys or None}
         elif keys:
             raise click.UsageError("--key is for --join and --stack.")
-        report = npzkit.pack(target, given, overwrite=overwrite, progress=tell, **options)
+        report = npzkit.pack(
+            target, given, skip=skip, overwrite=overwrite, progress=tell, **options
+        )
     notes = print_notes(report.notes)
     if out == PIPE:
         return

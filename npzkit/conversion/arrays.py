@@ -29,6 +29,7 @@ from npzkit.errors import (
 from npzkit.files.progress import Advance
 from npzkit.format import descr_to_dtype
 from npzkit.members.keys import missing
+from npzkit.members.metadata import other_suffixes
 from npzkit.members.tensors import extension_name
 from npzkit.trees.notes import links, values_of
 
@@ -40,11 +41,18 @@ _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c":
 
 
 HOLDS_OBJECTS = "it holds Python objects"
+RUNS_CODE = "unpickling it could run code"
 MAKE_PLAIN = (
     "Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
     + ", or leave them out with " + SKIP + "."
 )  # fmt: skip
 """Why an array is not kept."""
+
+
+SAVE_STATE = (
+    "In the program that made the file, save model.state_dict() in its place; or leave it out with "
+    + SKIP + "."
+)  # fmt: skip
 
 
 few = partial(some_of, most=5)
@@ -118,6 +126,10 @@ class Array(NamedTuple):
         if self.check is not None:
             self.check(advance or (lambda size: None))
         return self.open()
+
+    def check_all(self) -> None:
+        """Compare the checksum, if there is one."""
+        self._opened()
 
     def whole(self) -> np.ndarray[Any, Any]:
         """Return all of it, in its order of storage."""
@@ -234,6 +246,11 @@ def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     """Return an array in memory, or a map of a file, as one that is read in parts."""
     found = InFile.of_map(array) if isinstance(array, np.memmap) else array
     return Array(key, array.shape, array.dtype, lambda: found, fortran_order=array.flags.fnc)
+
+
+def parts_of(array: Array) -> set[str]:
+    """Return the keys of the other parts of an array that was saved in several."""
+    return {array.key + suffix for suffix in other_suffixes(array.attrs)}
 
 
 def named(key: str | None) -> str:

@@ -18,11 +18,13 @@ from npzkit.conversion import foreign_process, unpickled
 from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
+    Array,
     Contents,
     FileOptions,
     Say,
     few,
     named,
+    parts_of,
     with_dtypes,
     without_arrays,
 )
@@ -84,6 +86,7 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
+_MAKE_AGAIN = "If the file is cut off or damaged, download it or create it again."
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 
@@ -336,7 +339,9 @@ class _Conversion(NamedTuple):
             contents = found if self.only is None else _chosen(found, self.only, self.file)
             tree = contents.metadata.get(TREE_KEY)
             arrays = with_dtypes(list(contents.arrays), dtypes, self.file)
-            arrays = list(fitting_arrays(arrays, writer, skipped if self.skip else None))
+            arrays = fitting_arrays(arrays, writer, skipped if self.skip else None)
+            if target is not NPZ:
+                _note_parts(arrays, say)
             if target is not NPZ or encoding is not None:
                 kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
                 for values in without_arrays(tree):
@@ -396,11 +401,24 @@ class _Conversion(NamedTuple):
         return None
 
 
+def _note_parts(arrays: list[Array], say: Say) -> None:
+    keys = {array.key for array in arrays}
+    for array in arrays:
+        if (parts := parts_of(array)) and parts <= keys:
+            is_masked = len(parts) == 1 and next(iter(parts)).endswith(".mask")
+            kind = "a masked array" if is_masked else "strings of any length"
+            say(
+                f"{printable(array.key)!r} was saved in parts, as {kind}; the parts are kept as "
+                "plain arrays, which only npzkit puts together"
+            )
+
+
 def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Contents:
     """Return the arrays that some patterns name, and the metadata without the others' places."""
     arrays = list(contents.arrays)
     keys = [array.key for array in arrays]
     others = _not_named(only, keys, contents.metadata, path)
+    others.difference_update(*(parts_of(array) for array in arrays if array.key not in others))
     metadata = _without(contents.metadata, keys, others)
     return Contents(metadata, [array for array in arrays if array.key not in others])
 
@@ -506,8 +524,11 @@ def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator
         if any(error is other for other in raised) or _is_of_system(error):
             raise
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
+        is_reading = isinstance(error, foreign_process.LibraryError)
         raise FormatError(
-            f"the file cannot be converted to {output!r}: {text}", path=shown_url(file)
+            f"the file cannot be converted to {output!r}: {text}",
+            path=shown_url(file),
+            remedy=_MAKE_AGAIN if is_reading else None,
         ) from error
 
 

@@ -65,8 +65,8 @@ _BUILT_IN = {"OSError": OSError, "MemoryError": MemoryError, "ImportError": Impo
 """Errors of Python that the child passes on."""
 
 
-class _LibraryError(Exception):
-    """What a library raised in the child; the text is its own."""
+class LibraryError(Exception):
+    """What a library raised while it read; the text is its own."""
 
 
 @contextlib.contextmanager
@@ -242,9 +242,12 @@ def _error_of(noted: dict[str, Any]) -> Exception:
     """Return the error that `_note_of` noted."""
     kind, args = noted.pop("kind"), noted.pop("args")
     found: Any = _BUILT_IN.get(kind) or getattr(errors, kind, None)
+    if found is OSError and len(args) == 1:
+        # Without a number it is not the system's, but h5py's for a file that HDF5 does not open.
+        return LibraryError(*args)
     if isinstance(found, type) and issubclass(found, (*_BUILT_IN.values(), NpzkitError)):
         return cast(Exception, found(*args, **noted))
-    return _LibraryError(*args)
+    return LibraryError(*args)
 
 
 def _note_of(error: BaseException) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import warnings
+import zipfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -130,6 +131,12 @@ def _format_of_file(path: str) -> Format:
             remedy="To write its members to files: "
             + Advice("npzkit.extract(path, folder).", "npzkit extract FILE."),
         )  # fmt: skip
+    with open(path, "rb") as file:
+        is_zip = file.read(2) == b"PK"
+    # A file of torch.save has this name too, and is a zip archive or a pickle.
+    is_no_torch = found is TORCH and not (is_zip or zipfile.is_zipfile(path))
+    if error is not None and not error._is_foreign and (is_no_torch or (is_zip and found is None)):
+        raise error
     if found not in (None, ZARR):
         return found
     check_no_table(path)

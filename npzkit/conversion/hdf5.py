@@ -7,6 +7,7 @@ read: external links, and data in other files, are not followed.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -137,10 +138,19 @@ def _stored_dtype(dtype: np.dtype[Any]) -> Any:
 
 def write(path: str, contents: Contents, options: FileOptions, say: Say) -> None:
     """Write a file."""
-    with h5py.File(path, "w-") as file:
-        _write_attrs(file.attrs, contents.metadata, None, say)
-        for array in contents.arrays:
-            _write(file, array, options, say)
+    try:
+        with h5py.File(path, "w-") as file:
+            _write_attrs(file.attrs, contents.metadata, None, say)
+            for array in contents.arrays:
+                _write(file, array, options, say)
+    except (OSError, RuntimeError) as error:
+        # Closing the file fails, too, and hides what the system says.
+        found: BaseException | None = error
+        while found is not None and not getattr(found, "errno", None):
+            found = found.__context__
+        if isinstance(found, OSError) and found.errno:
+            raise OSError(found.errno, os.strerror(found.errno)) from error
+        raise
 
 
 def _write(file: Any, array: Array, options: FileOptions, say: Say) -> None:

@@ -21,7 +21,7 @@ from npzkit.conversion.refusals import Claims
 from npzkit.display.blocks import blocks
 from npzkit.errors import SKIP, ConversionError, NpzkitError, printable
 from npzkit.limits import is_backed
-from npzkit.members.metadata import TREE_KEY, format_json, parse_json, user_attrs
+from npzkit.members.metadata import PARTS_ATTRIBUTE, TREE_KEY, format_json, parse_json, user_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, restored_dtype
 
 JSON_ATTRIBUTE = "npzkit.json"
@@ -133,8 +133,10 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
     attrs = {**attrs, **join_json(attrs.get(JSON_ATTRIBUTE))}
     kept, found = user_attrs(attrs), dict[str, Any]()
     if key is None and isinstance(attrs.get(TREE_KEY), (dict, list)):
-        # Of npzkit's own, metadata have the structure of nested data.
+        # Of npzkit's own, metadata have the structure of nested data, and arrays their parts.
         kept[TREE_KEY] = attrs[TREE_KEY]
+    elif key is not None and isinstance(attrs.get(PARTS_ATTRIBUTE), dict):
+        kept[PARTS_ATTRIBUTE] = attrs[PARTS_ATTRIBUTE]
     for name, value in kept.items():
         try:
             found[name] = json.loads(json.dumps(value, default=_from_numpy))

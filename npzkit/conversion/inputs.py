@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.conversion.arrays import NOTHING, Say
+from npzkit.conversion.arrays import NOTHING, Array, Say
 from npzkit.conversion.formats import PACK_ARCHIVES, check_no_table
 from npzkit.conversion.npy_files import arrays_in_file, check_end
 from npzkit.conversion.npz import array_in
 from npzkit.conversion.output_paths import check_not_input
-from npzkit.conversion.refusals import RENAMED, leads_out
+from npzkit.conversion.refusals import RENAMED, leads_out, why_left_out
 from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
@@ -155,7 +155,7 @@ def _is_one(source: Any) -> bool:
 
 @contextlib.contextmanager
 def opened_inputs(
-    given: Iterable[Given], target: str | None, say: Say, **pickling: Any
+    given: Iterable[Given], target: str | None, say: Say, *, skip: bool = False, **pickling: Any
 ) -> Iterator[list[Packed]]:
     """Yield the arrays that are named, with the archives among them, open for the block.
 
@@ -168,6 +168,8 @@ def opened_inputs(
         The path that is written to, which must not be among them.
     say : callable
         Takes notes about what is skipped.
+    skip : bool, default False
+        Whether to read all first, and leave out files that are damaged or cannot be opened.
     **pickling
         Of `npzkit.open`, for what is opened here: `allow_pickle` and `pickle_kwargs`.
 
@@ -184,7 +186,8 @@ def opened_inputs(
     """
     taken: dict[str, Input] = {}
     with _Opened(target, pickling) as archives:
-        found = _apart([_find(key, source, archives, say) for key, source in given], say)
+        archives.skip = skip
+        found = _apart(list(_each(given, archives, say)), say)
         for item in (item for packed in found for item in packed.items):
             check_key(item.key)
             for other in [taken.setdefault(key, item) for key in item.keys]:
@@ -194,6 +197,38 @@ def opened_inputs(
                         key=item.key, remedy="Give one of them another key by " + PAIR + ".",
                     )  # fmt: skip
         yield found
+
+
+def _each(given: Iterable[Given], archives: _Opened, say: Say) -> Iterator[Packed]:
+    """Yield what each input gives; what is left out is noted, unless nothing is left."""
+    failed, count = None, 0
+    for key, source in given:
+        try:
+            packed = _find(key, source, archives, say)
+            if archives.skip and packed.npz is not None:
+                _check_all(packed.items)
+        except (NpzkitError, OSError) as error:
+            if not archives.skip:
+                raise
+            failed = error
+            _leave_out(str(source), error, say)
+        else:
+            yield packed
+            count += 1
+    if failed is not None and not count:
+        raise failed
+
+
+def _check_all(items: Iterable[Input]) -> None:
+    """Read arrays, as they will be read again."""
+    for item in items:
+        array = item.read()
+        if isinstance(array, Array):
+            array.check_all()
+
+
+def _leave_out(path: str, error: Exception, say: Say) -> None:
+    say(f"left out {printable(path)}: {why_left_out(error)}")
 
 
 def _apart(found: list[Packed], say: Say) -> list[Packed]:
@@ -220,7 +255,14 @@ class _Opened(contextlib.ExitStack):
     target : str or None
         The path that is written to.
     pickling : dict
+
+    Attributes
+    ----------
+    skip : bool
+        Whether to leave out files that are damaged or cannot be opened.
     """
+
+    skip = False
 
     def __init__(self, target: str | None, pickling: dict[str, Any]) -> None:
         super().__init__()
@@ -269,7 +311,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Packed:
     if has_index or (is_archive and not is_folder and not is_array):
         return _in_archive(prefix, stem, *archives.archive(file), say)
     if is_folder:
-        return Packed(list(_in_folder(path, prefix, say, **pickling)))
+        return Packed(list(_in_folder(path, prefix, say, archives)))
     if is_array:
         return Packed(list(_in_file(stem if key is None else key, file, say, **pickling)))
     check_no_table(path)
@@ -316,7 +358,7 @@ def _check_name(key: str, path: str) -> None:
         raise error.locate(path=path)  # noqa: B904 - it is the same error
 
 
-def _in_folder(folder: str, prefix: str, say: Say, **pickling: Any) -> Iterator[Input]:
+def _in_folder(folder: str, prefix: str, say: Say, archives: _Opened) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
     Hidden files and folders are skipped. So are files of other kinds and symbolic links to
@@ -342,7 +384,15 @@ def _in_folder(folder: str, prefix: str, say: Say, **pickling: Any) -> Iterator[
             is_file = not leads_out(root, path) and os.path.isfile(path)
             if suffix.lower() == SUFFIX and is_file:
                 key = prefix + stem.replace(os.sep, "/")
-                yield from _in_file(key, path, say, **pickling)
+                try:
+                    items = list(_in_file(key, path, say, **archives.pickling))
+                    _check_all(items if archives.skip else ())
+                except (NpzkitError, OSError) as error:
+                    if not archives.skip:
+                        raise
+                    _leave_out(path, error, say)
+                    continue
+                yield from items
                 is_empty = False
             else:
                 (links if os.path.islink(path) else others).append(name)

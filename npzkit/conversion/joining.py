@@ -6,7 +6,7 @@ is `npzkit.datasets`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,13 +15,16 @@ from npzkit.codecs.coding import STORED, checked_method
 from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Say, without_arrays
 from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_not_input
+from npzkit.conversion.refusals import why_left_out
 from npzkit.datasets.manyfiles import ManyFiles, join_files
 from npzkit.datasets.skeleton import Arrays
+from npzkit.display import blocks
 from npzkit.errors import (
     SKIP,
     Advice,
     ConversionError,
     DifferentFilesError,
+    NpzkitError,
     format_count,
     printable,
     shown_url,
@@ -55,11 +58,19 @@ def join_archives(
     is None for a file object or a URL; `coding` has `compression` and `level`.
     """
     notes: dict[str, None] = {}
-    with join_files(
-        inputs, axis, storage_options=storage_options, on_error="warn" if skip else "raise",
+    opened = partial(
+        join_files, axis=axis, storage_options=storage_options,
+        on_error="warn" if skip else "raise",
         keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
-    ) as many:  # fmt: skip
-        _check_files(many, path)
+    )  # fmt: skip
+    left_out: dict[str, str] = {}
+    if skip:
+        with opened(inputs) as many:
+            left_out = {**many.left_out, **_damaged(many)}
+            inputs = [name for name in many.paths if name not in left_out] or inputs
+    with opened(inputs) as many:
+        left_out |= many.left_out
+        _check_files(many, path, len(left_out))
         joined = {key: many.lazy(key) for key in many}
         masks = _take_masks(many, joined, skip, notes.setdefault)
         meter = Meter(progress, sum(lazy.nbytes for lazy in joined.values()))
@@ -77,19 +88,31 @@ def join_archives(
                     array = array.watched(meter.add)
                     write_array(writer, array, path, first[key], is_compressed=is_compressed)
         meter.finish()
-        _note_left_out(many, notes.setdefault)
+        _note_left_out(many, left_out, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
 
 
-def _check_files(many: ManyFiles, path: str | None) -> None:
+def _damaged(many: ManyFiles) -> dict[str, str]:
+    """Return the files whose arrays are damaged, and why; reads all that will be joined."""
+    found = {}
+    for number, name in enumerate(many.paths):
+        try:
+            npz = many._files.archive(number)
+            for key in many:
+                blocks.check_array(npz, key, lambda size: None)
+        except (NpzkitError, OSError) as error:
+            found[name] = why_left_out(error)
+    return found
+
+
+def _check_files(many: ManyFiles, path: str | None, left_count: int) -> None:
     """Raise if the archive to write is one of the files, or if no other fits the first one."""
     for other in many.paths:
         check_not_input(
             other, path,
             remedy="Write it to another folder, or give a pattern that it does not match.",
         )  # fmt: skip
-    left_count = len(many.left_out)
     # Of two files, either may be the one to leave out.
     if len(many.paths) == 1 < left_count:
         raise DifferentFilesError(
@@ -100,17 +123,17 @@ def _check_files(many: ManyFiles, path: str | None) -> None:
         )  # fmt: skip
 
 
-def _note_left_out(many: ManyFiles, say: Say) -> None:
+def _note_left_out(many: ManyFiles, left_out: Mapping[str, str], say: Say) -> None:
     """Note values that are no arrays, the files that could not be joined, and how many could."""
     for number in range(len(many.paths)):
         note = many._files.archive(number).metadata.get(TREE_KEY)
         for values in without_arrays(note):
             say(f"left out {values}")
-    for name, reason in many.left_out.items():
+    for name, reason in left_out.items():
         say(f"left out {printable(name)}: {reason}")
-    if many.left_out:
+    if left_out:
         count, first = len(many.paths), printable(shown_url(many.paths[0]))
-        total = count + len(many.left_out)
+        total = count + len(left_out)
         say(f"joined {count:,} of {total:,} files: those that fit the first one, {first}")
 
 
@@ -151,16 +174,26 @@ def _have_masks(many: ManyFiles, key: str, mask: str) -> bool:
 
 
 def _keys_left_out(
-    axis: int | None, keys: Iterable[str] | None, skip: bool, say: Say, arrays: Arrays
+    axis: int | None,
+    keys: Iterable[str] | None,
+    skip: bool,
+    say: Say,
+    arrays: Arrays,
+    others: Collection[str],
 ) -> set[str]:
-    """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise."""
-    wanted = list(arrays)
+    """Return which arrays are not joined: not wanted, or, with a note, not possible; or raise.
+
+    `others` are the keys that the first file lacks.
+    """
+    wanted, unwanted = list(arrays), set[str]()
     if keys is not None:
         chosen = KeySelection(keys, "keys")
         wanted = chosen.keys(list(arrays))
         chosen.check_used(list(arrays), None, is_empty=False)
         # The mask of a masked array comes with it.
-        wanted += {f"{key}.mask" for key in wanted} & arrays.keys() - {*wanted}
+        masks = {f"{key}.mask" for key in wanted}
+        wanted += masks & arrays.keys() - {*wanted}
+        unwanted = set(others) - masks - set(chosen.keys(list(others)))
     unfit = {}
     for key in wanted:
         shape, dtype = arrays[key]
@@ -177,7 +210,7 @@ def _keys_left_out(
                 )  # fmt: skip
     for key, reason in unfit.items():
         say(f"left out {printable(key)!r}: {reason}")
-    return {key for key in arrays if key in unfit or key not in wanted}
+    return unwanted | {key for key in arrays if key in unfit or key not in wanted}
 
 
 def _described(

@@ -18,13 +18,21 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED
-from npzkit.conversion.arrays import HOLDS_OBJECTS, Array, Contents, FileOptions, Say, named
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    Array,
+    Contents,
+    FileOptions,
+    Say,
+    named,
+    parts_of,
+)
 from npzkit.conversion.refusals import Claims
 from npzkit.datasets.opening import open_any
 from npzkit.display import blocks
 from npzkit.errors import NpzkitError, printable
 from npzkit.files import disk
-from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
+from npzkit.members.metadata import PARTS_ATTRIBUTE, check_attrs, format_attrs, format_metadata
 
 
 @contextlib.contextmanager
@@ -38,11 +46,6 @@ def listed_arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
     """Yield the arrays of an archive; of those with objects, that they have a problem."""
     for key in npz.files:
         info = npz.info(key)
-        if info.split_into and info.split_into[0] in npz:
-            is_masked = info.split_into[0].endswith(".mask")
-            kind = "a masked array" if is_masked else "strings of any length"
-            name = printable(key)
-            say(f"{name!r} was saved in parts, as {kind}; the parts are kept as plain arrays")
         if info.dtype is None or info.shape is None:
             say(f"{printable(key)!r} is not an array and is not kept")
             continue
@@ -56,8 +59,11 @@ def array_in(npz: NpzFile, key: str) -> Array:
     is_large = blocks.is_taken_by_parts(info)
     is_checked = is_large and info.crc32 is not None
     read = npz.lazy if is_large else npz.read
+    attrs = dict(info.attrs)
+    if info.split_into:
+        attrs[PARTS_ATTRIBUTE] = npz._archive.saved_attrs(key)[PARTS_ATTRIBUTE]
     return Array(
-        key, info.shape or (), dtype, partial(read, key), info.attrs,
+        key, info.shape or (), dtype, partial(read, key), attrs,
         fortran_order=bool(info.fortran_order),
         problem=HOLDS_OBJECTS if dtype.hasobject else "",
         check=partial(blocks.check_array, npz, key) if is_checked else None,
@@ -74,10 +80,16 @@ def write(path: Any, contents: Contents, options: FileOptions, say: Say) -> None
     place = path if isinstance(path, str) else None
     metadata = _fitting(contents.metadata, None, say)
     method = options.method or STORED
-    with NpzWriter(path, compression=method, level=options.level, metadata=metadata) as writer:
-        for array in contents.arrays:
+    with NpzWriter(path, compression=method, level=options.level) as writer:
+        arrays = list(contents.arrays)
+        keys = {array.key for array in arrays}
+        for array in arrays:
             attrs = _fitting(array.attrs, array.key, say)
+            if not parts_of(array) <= keys:
+                attrs = {name: attrs[name] for name in attrs if name != PARTS_ATTRIBUTE}
             write_array(writer, array, place, attrs, is_compressed=method != STORED)
+        # Its note of nested data is of all arrays, and has no places for masks.
+        writer.metadata.update(metadata)
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
@@ -86,7 +98,7 @@ def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str
         if key is None:
             format_metadata(attrs)
         else:
-            check_attrs(attrs)
+            check_attrs({name: attrs[name] for name in attrs if name != PARTS_ATTRIBUTE})
             format_attrs(attrs)
     except (NpzkitError, TypeError, ValueError) as error:
         say(f"the attributes of {named(key)} are not kept: {printable(str(error))}")
@@ -110,20 +122,23 @@ def write_array(
     if is_value(writer, array.key):
         del writer[array.key]
     if array.nbytes <= blocks.BLOCK_SIZE:
-        writer.add(array.key, array.whole(), attrs=attrs)
+        writer._add(array.key, array.whole(), attrs, writer._coding, overwrite=False)
     elif not is_compressed and path is not None:
-        with writer.create(
-            array.key, array.shape, array.dtype, attrs=attrs, fortran_order=array.fortran_order
-        ) as out:
+        with writer._create(
+            array.key, array.shape, array.dtype, attrs, writer._coding,
+            fortran_order=array.fortran_order,
+        ) as out:  # fmt: skip
             for index, part in array.parts():
                 out[index] = part
     elif is_compressed and _has_small_rows(array):
-        with writer.create(array.key, array.shape, array.dtype, attrs=attrs) as out:
+        with writer._create(
+            array.key, array.shape, array.dtype, attrs, writer._coding, fortran_order=False
+        ) as out:
             for _, part in array.parts():
                 out.append(part)
     else:
         with _spooled(array, path) as whole:
-            writer.add(array.key, whole, attrs=attrs)
+            writer._add(array.key, whole, attrs, writer._coding, overwrite=False)
 
 
 def is_value(writer: NpzWriter, key: str) -> bool:

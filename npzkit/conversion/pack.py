@@ -113,7 +113,8 @@ def pack(
         Which arrays are joined: keys, folders of keys, or patterns such as ``"loss/*"``. By
         default all. Only with `join`.
     skip : bool, default False
-        Whether to leave out, with a note, files that do not fit the first one, and arrays
+        Whether to leave out, with a note, files that cannot be opened or are damaged, for
+        which all is read twice. With `join`, also files that do not fit the first one, and arrays
         that lack `axis`, such as scalars, or hold Python objects, instead of raising
         DifferentFilesError, ConversionError or UnsupportedError. If none of several others
         fits the first one, that is a DifferentFilesError still.
@@ -178,7 +179,7 @@ def pack(
     mode: Any = "w" if overwrite or can_write(target) else "x"
     if join is None:
         report = _pack(
-            target, path, mode, given, progress,
+            target, path, mode, given, progress, skip=skip,
             compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
         )  # fmt: skip
     else:
@@ -264,6 +265,7 @@ def _pack(
     progress: Progress | None,
     *,
     overwrite: bool = False,
+    skip: bool = False,
     encoding: str,
     **writing: Any,
 ) -> PackReport:
@@ -277,7 +279,7 @@ def _pack(
     pickling = {
         "allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding},
     }  # fmt: skip
-    with opened_inputs(given, path, notes.setdefault, **pickling) as found:
+    with opened_inputs(given, path, notes.setdefault, skip=skip, **pickling) as found:
         meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
             keys = [key for packed in found for key in packed.keys]

@@ -8,11 +8,27 @@ is read or written there. Which dtypes a format lacks, its module says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
-from npzkit.conversion.arrays import HOLDS_OBJECTS, MAKE_PLAIN, Array
-from npzkit.errors import SKIP, Advice, ConversionError, NpzkitError, check_limit, format_size
+from npzkit.conversion.arrays import (
+    HOLDS_OBJECTS,
+    MAKE_PLAIN,
+    RUNS_CODE,
+    SAVE_STATE,
+    Array,
+    parts_of,
+)
+from npzkit.errors import (
+    SKIP,
+    Advice,
+    ConversionError,
+    NpzkitError,
+    check_limit,
+    format_size,
+    printable,
+    shown_value,
+)
 from npzkit.limits import Limits
 from npzkit.members.keys import check_depth, check_key
 
@@ -120,6 +136,13 @@ def size_of(path: str) -> int:
     )
 
 
+def why_left_out(error: Exception) -> str:
+    """Return what is wrong with a file, for a note that names it."""
+    if not isinstance(error, NpzkitError):
+        return printable(str(error))
+    return error.what + ("" if error.key is None else f" (key {shown_value(error.key)})")
+
+
 # -- arrays that have no place ---------------------------------------------------
 
 RENAMED = Advice(': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW.")
@@ -137,24 +160,33 @@ _SAVE_FIELDS = (
 )  # fmt: skip
 
 
-def fitting_arrays(
-    arrays: list[Array], writer: Any, skipped: dict[str, str] | None
-) -> Iterator[Array]:
-    """Yield the arrays that the new format has a place for; raise for others, or note them."""
+def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> list[Array]:
+    """Return the arrays that the new format has a place for; raise for others, or note them."""
     keys = {array.key for array in arrays}
+    # These cannot be renamed alone.
+    parts = {part for array in arrays for part in parts_of(array)}
     for array in arrays:
         misnamed = getattr(writer, "why_no_name", _is_name)(array.key)
         reason = array.problem or _why_unfit(array, writer, keys, misnamed)
-        if not reason:
-            yield array
-        elif skipped is not None:
+        if reason and skipped is not None:
             skipped[array.key] = reason
-        else:
+        elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
-            if reason in (misnamed, HOLDS_OBJECTS):
+            if reason.startswith(RUNS_CODE):
+                remedy = SAVE_STATE
+            elif reason in (misnamed, HOLDS_OBJECTS) and array.key not in parts:
                 remedy = _RENAME if reason == misnamed else MAKE_PLAIN
             what = "the value cannot be kept: " + reason
             raise ConversionError(what, key=array.key, remedy=remedy)
+    if not skipped:
+        return arrays
+    for array in arrays:
+        # Without its mask, an array would have other values.
+        together = sorted(keys & {array.key, *parts_of(array)})
+        if lost := [key for key in together if key in skipped]:
+            reason = f"it belongs to {lost[0]!r}, which is left out"
+            skipped.update(dict.fromkeys(set(together).difference(lost), reason))
+    return [array for array in arrays if array.key not in skipped]
 
 
 def _is_name(key: str) -> None:

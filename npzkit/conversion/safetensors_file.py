@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
+from npzkit.conversion.foreign_process import LibraryError
 from npzkit.conversion.refusals import Claims
 from npzkit.errors import format_dtype
 from npzkit.files import disk
@@ -44,7 +45,7 @@ _ALIGNMENT = 8
 def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     """Open a file."""
     # Checks that sizes, shapes and places fit the file, and each other.
-    with safe_open(path, framework="numpy"), open(path, "rb") as file:
+    with _opened(path), open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
     metadata, attrs = _parse_metadata(header.pop(_METADATA, None) or {})
@@ -53,6 +54,13 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     if metadata.get(_FORMAT) == _TORCH and TREE_KEY not in metadata:
         metadata[TREE_KEY] = _tensors(array.key for array in arrays if not array.problem)
     yield Contents(metadata, arrays)
+
+
+def _opened(path: str) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        raise LibraryError(str(error)) from error
 
 
 def _tensors(keys: Iterable[str]) -> dict[str, Any]:

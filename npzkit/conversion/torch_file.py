@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from npzkit.conversion.arrays import Array, Contents, Say, array_of, unreadable
+from npzkit.conversion.arrays import RUNS_CODE, Array, Contents, Say, array_of, unreadable
 from npzkit.conversion.refusals import Claims
 from npzkit.conversion.torch_records import Nothing, check_records
 from npzkit.errors import (
@@ -130,7 +130,7 @@ def _array(key: str, value: Any) -> Array:
     """Return a leaf as an array; with the reason if it is none."""
     kind = _kind_of(value)
     if issubclass(kind, Nothing):
-        return unreadable(key, (), f"unpickling it could run code: {kind.__name__}")
+        return unreadable(key, (), f"{RUNS_CODE}: {kind.__name__}")
     try:
         if isinstance(value, UnsupportedError):
             raise value

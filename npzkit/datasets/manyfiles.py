@@ -140,11 +140,12 @@ def join_files(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str,
-    keys_left_out: Callable[[Arrays], Collection[str]] = lambda arrays: (),
+    keys_left_out: Callable[[Arrays, set[str]], Collection[str]] = lambda arrays, others: (),
 ) -> ManyFiles:
     """Open many archives as one, as `open_many` does, without a warning of what is left out.
 
-    `keys_left_out` returns which of the first file's arrays are left out of all files.
+    `keys_left_out` takes the first file's arrays, and the keys that only others have, and returns
+    which are left out of all files.
     """
     axis = None if axis is None else operator.index(axis)
     check_several(keys)
@@ -157,7 +158,8 @@ def join_files(
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):
         raise all_named(errors, files)
-    left = keys_left_out(known.kinds[known.kind_of[0]])
+    first = known.kinds[known.kind_of[0]]
+    left = keys_left_out(first, {key for arrays in known.kinds for key in arrays}.difference(first))
     if left:
         known = known._replace(kinds=[
             {key: array for key, array in arrays.items() if key not in left}

@@ -85,6 +85,7 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
+    kwds = {key: np.asarray(a) if type(a) is bytes else a for key, a in kwds.items()}
     archive = PreparedArchive(kwds, compression, allow_pickle=allow_pickle)
     # As with NumPy's, the last of several writers wins.
     archive.write(file, lock_timeout=_WAIT_SECONDS)

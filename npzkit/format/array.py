@@ -107,7 +107,7 @@ def _instead_of(array: np.ndarray[Any, Any]) -> str:
     first = array.flat[0] if array.size and array.dtype.names is None else None
     if isinstance(first, np.ndarray):
         return "Save a list of its arrays (npzkit.save takes lists: list(array)), or pass"
-    return "Convert it (array.astype(float), array.astype(str)), or pass"
+    return "Convert it (array.astype(float); array.astype(str) if no text is missing), or pass"
 
 
 def _check_describable(dtype: np.dtype[Any]) -> None:

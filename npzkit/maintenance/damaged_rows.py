@@ -22,8 +22,7 @@ from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader
 from npzkit.members.keys import SUFFIX
-from npzkit.members.metadata import PARTS_ATTRIBUTE, format_attrs, parse_attrs
-from npzkit.members.multipart import MASK, other_suffixes
+from npzkit.members.metadata import MASK, PARTS_ATTRIBUTE, format_attrs, other_suffixes, parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.zip.chunks import Chunks, open_chunks
 from npzkit.zip.entries import Entry

@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.codecs.coding import CHUNK_SIZE, CHUNKED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import REPACK, format_count, format_dtype, format_ratio, format_size, shown_key
 from npzkit.format.header import NpyHeader
-from npzkit.members.metadata import PARTS_ATTRIBUTE, user_attrs
+from npzkit.members.metadata import PARTS_ATTRIBUTE, other_suffixes, user_attrs
 from npzkit.members.tensors import restored_dtype
 from npzkit.zip.chunk_list import only_chunk
 from npzkit.zip.entries import Entry
@@ -290,8 +290,6 @@ def describe(
 
 
 def _split_into(key: str, attrs: Mapping[str, Any]) -> tuple[str, ...]:
-    from npzkit.members.multipart import other_suffixes
-
     return tuple(key + suffix for suffix in other_suffixes(attrs))
 
 

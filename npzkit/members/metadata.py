@@ -45,6 +45,8 @@ FLAT = ["flat"]
 
 PARTS_ATTRIBUTE = "npzkit.parts"
 """The attribute of an array that is saved as several, as `npzkit.members.multipart` does."""
+MASK, OFFSETS, MISSING = ".mask", ".offsets", ".missing"
+"""What the keys of the others end with."""
 
 LOST_KEY = "npzkit.lost"
 """The key of what `npzkit.repair` could not save, in the metadata of the archive that it wrote."""
@@ -339,6 +341,23 @@ def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def user_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the user's attributes."""
     return {name: value for name, value in attrs.items() if not name.startswith(_OWN)}
+
+
+def other_suffixes(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the suffixes of all parts but the first, by its attributes; none for other arrays.
+
+    Examples
+    --------
+    >>> other_suffixes({"npzkit.parts": {"kind": "masked"}})
+    ('.mask',)
+    """
+    parts = attrs.get(PARTS_ATTRIBUTE)
+    if not isinstance(parts, dict):
+        return ()
+    kind = parts.get("kind")
+    if kind == "strings":
+        return (OFFSETS, MISSING) if "missing" in parts else (OFFSETS,)
+    return (MASK,) if kind == "masked" else ()
 
 
 def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:

@@ -1,7 +1,8 @@
 """Arrays stored in several members: masked arrays and variable-width strings.
 
 Owns how such an array is split into plain arrays, which np.load can read, and
-how they are joined. An attribute of the first member describes the array.
+how they are joined. An attribute of the first member describes the array, of which
+`npzkit.members.metadata` knows what the parts are called.
 """
 
 from __future__ import annotations
@@ -14,13 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from npzkit.errors import NpyFormatError, UnsupportedError
-from npzkit.members.metadata import PARTS_ATTRIBUTE
+from npzkit.members.metadata import MASK, MISSING, OFFSETS, PARTS_ATTRIBUTE, other_suffixes
 
 if TYPE_CHECKING:
     from npzkit.typing import OnParts
-
-
-MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 
 
 class SplitPart(NamedTuple):
@@ -101,11 +99,11 @@ def _split_strings(array: np.ndarray[Any, Any]) -> list[SplitPart]:
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     parts = [
         SplitPart("", np.frombuffer(b"".join(texts), np.uint8), {PARTS_ATTRIBUTE: attrs}),
-        SplitPart(_OFFSETS, offsets, {}),
+        SplitPart(OFFSETS, offsets, {}),
     ]
     if "missing" in attrs:
         parts.append(
-            SplitPart(_MISSING, np.array([not isinstance(i, str) for i in items], bool), {})
+            SplitPart(MISSING, np.array([not isinstance(i, str) for i in items], bool), {})
         )
     return parts
 
@@ -121,23 +119,6 @@ def _missing_name(na_object: Any) -> str:
         expected="None or nan",
         remedy="Save array.astype(numpy.dtypes.StringDType(na_object=None)).",
     )
-
-
-def other_suffixes(attrs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the suffixes of all parts but the first, by its attributes; none for other arrays.
-
-    Examples
-    --------
-    >>> other_suffixes({"npzkit.parts": {"kind": "masked"}})
-    ('.mask',)
-    """
-    parts = attrs.get(PARTS_ATTRIBUTE)
-    if not isinstance(parts, dict):
-        return ()
-    kind = parts.get("kind")
-    if kind == "strings":
-        return (_OFFSETS, _MISSING) if "missing" in parts else (_OFFSETS,)
-    return (MASK,) if kind == "masked" else ()
 
 
 def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
@@ -167,8 +148,8 @@ def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
 
     if parts["kind"] == "masked":
         return _join_masked(part(""), part(MASK), key, parts)
-    missing = part(_MISSING) if "missing" in parts else None
-    return _join_strings(part(""), part(_OFFSETS), missing, key, parts)
+    missing = part(MISSING) if "missing" in parts else None
+    return _join_strings(part(""), part(OFFSETS), missing, key, parts)
 
 
 def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
@@ -198,11 +179,11 @@ def _join_strings(
     # Counts larger than in any array could not even be printed.
     _check(0 <= count < 2**63, key, f"the shape {shape!r}"[:80], "a list of sizes")
     _check_array(data, (data.size,), np.uint8, key)
-    _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
+    _check_array(offsets, (count + 1,), np.int64, key + OFFSETS)
     is_ascending = bool(np.all(offsets[1:] >= offsets[:-1]))
     _check(
         is_ascending and offsets[0] == 0 and offsets[-1] == data.size,
-        key + _OFFSETS, "offsets out of order", f"ascending offsets from 0 to {data.size}",
+        key + OFFSETS, "offsets out of order", f"ascending offsets from 0 to {data.size}",
     )  # fmt: skip
     text, places = data.tobytes(), offsets.tolist()
     try:
@@ -213,7 +194,7 @@ def _join_strings(
         _check(False, key, f"bytes that are not UTF-8: {error.reason}", "UTF-8")
     options: dict[str, Any] = {"coerce": parts.get("coerce") is not False}
     if missing is not None:
-        _check_array(missing, (count,), np.bool_, key + _MISSING)
+        _check_array(missing, (count,), np.bool_, key + MISSING)
         options["na_object"] = math.nan if parts["missing"] == "nan" else None
         for index in np.flatnonzero(missing).tolist():
             items[index] = options["na_object"]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from npzkit.errors import UnsupportedError
 
 
@@ -28,6 +30,8 @@ def _has_own_index(series: Any) -> bool:
     return type(index).__name__ != "RangeIndex" or (index.start, index.step) != (0, 1)
 
 
+_EXACT = 2.0**53
+"""Up to here, float64 has all integers."""
 _XARRAY = "coordinates, dimensions and attributes"
 _BY_XARRAY = "npzkit.xarray.to_npz(value, path) saves all of it"
 _COLUMNS = "Save a dict of its columns"
@@ -40,7 +44,8 @@ _KINDS = {
     ),
     ("pandas", "DataFrame"): _Kind(
         "names and dtypes of columns", f"{_COLUMNS}, {{name: df[name].to_numpy() for name in df}}, "
-        "or an array with a field per column, df.to_records().",
+        "but columns of text by df[name].to_numpy(str), which makes 'nan' of missing ones; or, if "
+        "all are numbers, an array with a field per column, df.to_records().",
     ),
     ("pandas", "Series"): _Kind(
         "an index", "Save series.to_numpy(), and series.index.to_numpy() under another key.",
@@ -71,7 +76,10 @@ _KINDS = {
 """By package and class; their subclasses are the same."""
 
 _BY_SAVE = "value.tocsr() by npzkit.save(file, {key: matrix}), which takes sparse matrices"
-_AS_TEXT = "value.to_numpy(str), or, if it is no text, value.to_numpy(dtype)"
+_AS_TEXT = (
+    "value.to_numpy(str), which makes texts of missing values, too, or, if it is no text, "
+    "value.to_numpy(dtype)"
+)
 _INSTEAD = {
     ("enum", "Enum"): "value.value, or value.name",
     ("pathlib", "PurePath"): "str(value)",
@@ -112,6 +120,19 @@ def check_unlabelled(value: Any, key: str | None = None) -> None:
             key=key,
             found=type(value).__name__,
             remedy=kind.remedy,
+        )
+
+
+def check_integers(value: Any, array: np.ndarray[Any, Any], key: str | None = None) -> None:
+    """Raise UnsupportedError if integers of pandas, some missing, are others in their array."""
+    is_integer = getattr(getattr(value, "dtype", None), "kind", "") in ("i", "u")
+    if is_integer and array.dtype.kind == "f" and (np.abs(array) >= _EXACT).any():
+        raise UnsupportedError(
+            "these integers have missing values, and float64 has not all of their digits",
+            key=key,
+            found=type(value).__name__,
+            remedy="Pass masked='split' to npzkit.save or NpzWriter, and save np.ma.array("
+            "value.to_numpy(value.dtype.numpy_dtype, na_value=0), mask=value.isna()).",
         )
 
 

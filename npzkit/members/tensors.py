@@ -36,7 +36,7 @@ from npzkit.format.descr import (
     other_long_double,
 )
 from npzkit.imported import imported
-from npzkit.members.refused_values import check_unlabelled, instead_of
+from npzkit.members.refused_values import check_integers, check_unlabelled, instead_of
 
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
@@ -360,8 +360,12 @@ def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.nda
     """Convert an object to an array of its own, and refuse what has more than an array keeps."""
     if type(value) is np.ndarray:
         return value
+    if type(value) is bytes:
+        # NumPy's strings of bytes lose zeros at their end.
+        return np.frombuffer(value, np.uint8)
     check_unlabelled(value, key)
     array = as_array(value, key)
+    check_integers(value, array, key)
     if array.dtype == object and not (allow_pickle or isinstance(value, np.ndarray)):
         raise without_pickle(value, key)
     return array

@@ -24,6 +24,21 @@ _IN_PARTS = (
 )
 
 
+_MISSING = (
+    "Pass strings='split' to npzkit.save or NpzWriter, and save "
+    "array.astype(numpy.dtypes.StringDType(na_object={})), which keeps missing texts."
+)
+
+
+def _missing_text(array: np.ndarray[Any, Any]) -> str:
+    """Return what stands for missing texts in an array of texts, as code; empty in others."""
+    if array.dtype != object:
+        return ""
+    others = {repr(item) for item in array.flat if type(item) is not str}
+    names = {"None": "None", "nan": "numpy.nan"}
+    return names.get(others.pop(), "") if len(others) == 1 < array.size else ""
+
+
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved completely, or raise the reason why not."""
     converted = as_unlabelled(array, key, allow_pickle=allow_pickle)
@@ -35,6 +50,8 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
             error.remedy = _IN_PARTS.format("strings", "array.astype(object).astype('U')")
         elif error.what == MASKED:
             error.remedy = _IN_PARTS.format("masked", "array.filled()")
+        elif missing := _missing_text(converted):
+            error.remedy = _MISSING.format(missing)
         raise error.locate(key=key) from None
     return converted
 

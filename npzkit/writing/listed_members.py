@@ -18,6 +18,7 @@ from npzkit.members.metadata import (
     CheckedValues,
     check_attrs,
     format_attrs,
+    other_suffixes,
     own_attrs,
     parse_attrs,
     user_attrs,
@@ -109,8 +110,6 @@ class MemberListing:
         record = self.entries.get(name, b"")
         if PARTS_ATTRIBUTE.encode() not in record:
             return []
-        from npzkit.members.multipart import other_suffixes
-
         key = name.removesuffix(SUFFIX)
         keys = [key + suffix for suffix in other_suffixes(_attrs_in(record))]
         return [self.find(other) for other in keys if other + SUFFIX in self.entries]

@@ -6,17 +6,19 @@ that the folder has; all of one that is new to a new folder; nothing of others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import xarray
+from xarray import conventions
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.members.array_info import ArrayInfo
-from npzkit.xarray.dimensions import DIMENSIONS
+from npzkit.xarray.archive_store import attrs_from_json
+from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
 
 _TIMES = ("units", "calendar")
 _NUMBERS = ("scale_factor", "add_offset", "_FillValue", "missing_value")
@@ -31,12 +33,14 @@ def known_variables(npz: NpzFile) -> dict[str, ArrayInfo]:
 def encoding_of(key: str, kind: str, known: Mapping[str, ArrayInfo]) -> dict[str, Any]:
     """Return the encoding that a variable needs to mean the same as what is there.
 
-    `kind` is that of its dtype. Of other variables than times, units say nothing of the values.
+    `kind` is that of its dtype: objects are times if the folder has a calendar. Of other
+    variables than times, units say nothing of the values.
     """
     if key not in known:
         return {}
     info = known[key]
-    names = (*_NUMBERS, *_TIMES) if kind in "mM" else _NUMBERS
+    is_time = kind in "mM" or (kind == "O" and "calendar" in info.attrs)
+    names = (*_NUMBERS, *_TIMES) if is_time else _NUMBERS
     kept = {name: info.attrs[name] for name in names if name in info.attrs}
     is_plain = kept.keys() <= {"_FillValue"} and info.dtype is not None and info.dtype.kind == "f"
     return {**kept, "dtype": info.dtype} if kept and not is_plain else kept
@@ -45,25 +49,98 @@ def encoding_of(key: str, kind: str, known: Mapping[str, ArrayInfo]) -> dict[str
 def append_variables(
     writer: ShardedWriter,
     variables: Mapping[str, xarray.Variable],
+    originals: Mapping[str, xarray.Variable],
     known: Mapping[str, ArrayInfo],
+    labels: Mapping[str, np.ndarray[Any, Any]],
     dim: str,
 ) -> None:
     """Write what is new of variables, as they are stored.
 
+    `originals` are the variables before they were encoded, and `labels` the coordinates of the
+    folder that do not grow.
+
     Raises
     ------
     ValueError
-        A variable cannot be appended to the one of its name.
+        A variable cannot be appended to the one of its name, or is missing.
     """
+    _check_complete(variables, known, dim)
     for key, variable in variables.items():
-        if dim in variable.dims or key not in known:
+        if key in labels:
+            _check_labels(key, variable.values, labels[key])
+        elif dim in variable.dims or key not in known:
             _check(key, variable, known, dim)
     for key, variable in variables.items():
         if key not in known:
             writer.add(key, np.asarray(variable.values), attrs=variable.attrs)
         elif dim in variable.dims:
-            for rows in _rows(variable):
-                writer.append(key, rows)
+            numbers = {name: v for name, v in known[key].attrs.items() if name in _NUMBERS}
+            for rows, original in zip(_rows(variable), _rows(originals[key]), strict=True):
+                values = np.asarray(rows.values)
+                if numbers and values.dtype.kind in "iu" and original.dtype.kind in "iuf":
+                    _check_values(key, original.values, values, numbers, dim)
+                writer.append(key, values)
+
+
+def _check_complete(
+    variables: Mapping[str, xarray.Variable], known: Mapping[str, ArrayInfo], dim: str
+) -> None:
+    """Raise ValueError unless all that have the dimension grow, in each group."""
+    if not any(dim in variable.dims for variable in variables.values()):
+        raise ValueError(
+            f"no variable has the dimension {dim!r}, along which rows are appended; "
+            f"dataset.isel({dim}=[0]) keeps it, dataset.isel({dim}=0) does not"
+        )
+    groups = {_split(key)[0] for key in variables}
+    missing = [
+        key
+        for key, info in known.items()
+        if key not in variables
+        and _split(key)[0] in groups
+        and dim in (named_dimensions(info.attrs, len(info.shape or ())) or ())
+    ]
+    if missing:
+        raise ValueError(
+            f"variables of the folder with the dimension {dim!r} are missing: "
+            f"{', '.join(map(repr, missing))}: append to all of them in one call"
+        )
+
+
+def _check_labels(key: str, found: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> None:
+    """Raise ValueError if a coordinate that does not grow is another in the folder."""
+    if np.array_equal(found, kept, equal_nan={found.dtype.kind, kept.dtype.kind} <= {*"iufcmM"}):
+        return
+    _, name = _split(key)
+    advice = f"append to another folder, or leave it out: dataset.drop_vars({name!r})"
+    if kept.ndim == 1 and np.array_equal(np.sort(found), np.sort(kept)):
+        advice = f"take its order: dataset.sel({name}=xarray.open_dataset(FOLDER)[{name!r}])"
+    raise ValueError(f"the coordinate {key!r} has other values than in the folder; {advice}")
+
+
+def _check_values(
+    key: str,
+    original: np.ndarray[Any, Any],
+    stored: np.ndarray[Any, Any],
+    numbers: Mapping[str, Any],
+    dim: str,
+) -> None:
+    """Raise ValueError if values are others when they are decoded, but for half of the scale."""
+    attrs = attrs_from_json(numbers, stored.dtype)
+    encoded = xarray.Variable(range(stored.ndim), stored, attrs)
+    found = conventions.decode_cf_variable(key, encoded).values
+    rounding = 0.51 * abs(attrs.get("scale_factor", 0))
+    if not np.allclose(found, original, 0, rounding, equal_nan=True):
+        raise ValueError(
+            f"{key!r} has values that the encoding of the folder cannot keep, {stored.dtype} "
+            f"with {dict(numbers)}. Write the folder to a new one without it: npzkit.xarray."
+            f"to_npz(xarray.open_dataset(FOLDER).drop_encoding(), NEW, append_dim={dim!r})"
+        )
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return the group and the name."""
+    group, _, name = key.rpartition("/")
+    return group, name
 
 
 def _check(key: str, variable: xarray.Variable, known: Mapping[str, ArrayInfo], dim: str) -> None:
@@ -75,6 +152,7 @@ def _check(key: str, variable: xarray.Variable, known: Mapping[str, ArrayInfo], 
         return
     if dims[0] != dim:
         raise ValueError(f"{dim!r} is not the first dimension of {key!r}, which has {dims}")
+    _check_units(key, variable.attrs, info.attrs, dim)
     shape, dtype = info.shape or (), info.dtype or np.dtype("V0")
     if list(info.attrs.get(DIMENSIONS, dims)) != dims or shape[1:] != variable.shape[1:]:
         raise ValueError(
@@ -84,14 +162,48 @@ def _check(key: str, variable: xarray.Variable, known: Mapping[str, ArrayInfo], 
     if not np.can_cast(variable.dtype, dtype, "safe"):
         raise ValueError(
             f"{key!r} is {variable.dtype}, and would lose values as {dtype}, which the folder "
-            "has: convert it with astype"
+            f"has{_wider(key, variable.dtype, dtype, dim)}"
         )
 
 
-def _rows(variable: xarray.Variable) -> Any:
-    """Yield the values by blocks of rows: those of an array of dask."""
+def _wider(key: str, wanted: np.dtype[Any], kept: np.dtype[Any], dim: str) -> str:
+    """Return how the folder gets a dtype that holds both, if it is of the same kind."""
+    if wanted.kind != kept.kind:
+        return ": convert it with astype"
+    _, name = _split(key)
+    return (
+        ". Write the folder to a new one with this dtype: folder = xarray.open_dataset(FOLDER); "
+        f"npzkit.xarray.to_npz(folder.assign({{{name!r}: folder[{name!r}].astype("
+        f"{wanted.str!r})}}), NEW, append_dim={dim!r})"
+    )
+
+
+def _check_units(key: str, found: Mapping[str, Any], kept: Mapping[str, Any], dim: str) -> None:
+    """Raise ValueError if rows have other units, as xarray's times that need finer ones."""
+    if "units" not in found or "units" not in kept or _meaning(found) == _meaning(kept):
+        return
+    encoding = {_split(key)[1]: {"units": found["units"]}}
+    raise ValueError(
+        f"{key!r} has the units {kept['units']!r} in the folder, and {found['units']!r} here: "
+        "convert it. If these are finer times, write the folder to a new one with their units: "
+        "npzkit.xarray.to_npz(xarray.open_dataset(FOLDER, decode_timedelta=True), NEW, "
+        f"append_dim={dim!r}, encoding={encoding})"
+    )
+
+
+def _meaning(attrs: Mapping[str, Any]) -> Any:
+    """Return the units, or the moments that 0 and 1 are, because xarray words units anew."""
+    units, calendar = attrs["units"], attrs.get("calendar", "standard")
+    if " since " not in str(units):
+        return units
+    moments = xarray.Variable("moment", [0, 1], {"units": units, "calendar": calendar})
+    return [calendar, *map(str, conventions.decode_cf_variable("", moments).values)]
+
+
+def _rows(variable: xarray.Variable) -> Iterator[xarray.Variable]:
+    """Yield a variable by blocks of rows: those of an array of dask."""
     if not variable.chunks:
-        yield np.asarray(variable.values)
+        yield variable
         return
     for begin, end in pairwise([0, *accumulate(variable.chunks[0])]):
-        yield np.asarray(variable[begin:end].values)
+        yield variable[begin:end]

@@ -89,8 +89,8 @@ def to_npz(
         Path of the group to write to.
     append_dim : str, optional
         Append to a folder, `path`, along this dimension, the first one of the variables that
-        have it. Only they are written, with the encoding of the folder; others stay as they
-        are. A folder that is not there is made. `mode` has no meaning then.
+        have it. Only they are written, with the encoding of the folder, and all of them; others
+        stay as they are. A folder that is not there is made. `mode` has no meaning then.
     durable : bool, default False
         As in `npzkit.NpzWriter`.
     storage_options : dict, optional
@@ -103,7 +103,9 @@ def to_npz(
     ValueError
         A name contains a slash, or `encoding` names no variable, or the name of
         an attribute begins with ``npzkit.``, or a string ends with NUL or is null,
-        or a dimension has another size in the archive that is added to.
+        or a dimension has another size in the archive that is added to, or what
+        is appended does not fit a folder: its encoding cannot keep the values, a
+        variable is missing, a coordinate that does not grow is another.
     NpzkitError, OSError
         As `npzkit.NpzWriter`. The old file is kept.
 
@@ -164,20 +166,24 @@ def _append(
     dim: str,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    known = {}
-    if writer.is_adding:
-        with ShardedFile(path, storage_options=storage_options) as npz:
-            known = known_variables(npz)
-    kinds = {
-        f"{group}/{name}".lstrip("/"): variable.dtype.kind
+    known, labels = {}, {}
+    originals = {
+        path_in(group, name): variable
         for group, node in nodes.items()
         for name, variable in node.variables.items()
     }
-    found = {key: encoding_of(key, kind, known) for key, kind in kinds.items()}
-    encoding = {**encoding, **{key: kept for key, kept in found.items() if kept}}
+    if writer.is_adding:
+        with ShardedFile(path, storage_options=storage_options) as npz:
+            known = known_variables(npz)
+            coords = {path_in(group, name) for group, node in nodes.items() for name in node.coords}
+            still = [key for key in coords & known.keys() if dim not in originals[key].dims]
+            labels = {key: npz[key] for key in still}
+        # The encoding is the folder's alone.
+        nodes = {name: node.drop_encoding() for name, node in nodes.items()}
+        encoding = {key: encoding_of(key, v.dtype.kind, known) for key, v in originals.items()}
     encoded = {name: _encoded(name, node, encoding) for name, node in nodes.items()}
     variables = {key: one for variables, _ in encoded.values() for key, one in variables.items()}
-    append_variables(writer, variables, known, dim)
+    append_variables(writer, variables, originals, known, labels, dim)
     if not known:
         _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
     writer.commit()

@@ -523,6 +523,26 @@ def test_warnings_name_the_caller(tmp_path):
     assert caught[0].filename == __file__
 
 
+def test_bytes_keep_their_zeros(tmp_path):
+    """However they are given, and as a file of another archive: as an array of uint8."""
+    path, data = tmp_path / "a.npz", b"hello\0\0"
+    npzkit.save(path, {"a": np.zeros(3)})
+    with zipfile.ZipFile(path, "a") as zipped:
+        zipped.writestr("README.txt", data)
+    with npzkit.open(path) as npz:
+        npzkit.save(tmp_path / "copy.npz", npz)
+    npzkit.save(tmp_path / "dict.npz", {"README.txt": data})
+    with npzkit.NpzWriter(tmp_path / "writer.npz") as writer:
+        writer["README.txt"] = data
+    for name in ("copy", "dict", "writer"):
+        with npzkit.open(tmp_path / f"{name}.npz") as npz:
+            assert (npz["README.txt"].tobytes(), npz["README.txt"].dtype) == (data, "u1"), name
+    npzkit.savez(tmp_path / "numpys.npz", a=data)
+    np.savez(tmp_path / "theirs.npz", a=data)
+    numpys, theirs = (np.load(tmp_path / f"{name}.npz")["a"] for name in ("numpys", "theirs"))
+    assert numpys == theirs and numpys.dtype == theirs.dtype
+
+
 @replaces_open_files
 def test_saving_from_another_archive(tmp_path, arrays):
     """An archive is copied from an open one, array by array, onto itself too."""

@@ -381,8 +381,9 @@ def test_a_library_that_reads_other_values_is_found_out(here, monkeypatch):
         shutil.rmtree("b.zarr")
 
 
+@pytest.mark.slow
 def test_arrays_in_parts(here):
-    """What joins masked arrays and strings again is not kept, with a note; the parts are."""
+    """Their parts are plain arrays in other formats, with a note, and come back joined."""
     arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "s": np.array(["ab"], np.dtypes.StringDType())}
     npzkit.save("a.npz", {**arrays, "x": [1], "x.mask": [2]}, masked="split", strings="split")
     report = npzkit.convert("a.npz", "a.h5")
@@ -391,9 +392,46 @@ def test_arrays_in_parts(here):
     ]  # fmt: skip
     npzkit.convert("a.h5", "b.npz")
     assert set(load("b.npz")) == {"m", "m.mask", "s", "s.offsets", "x", "x.mask"}
+    with h5py.File("a.h5", "a") as file:
+        del file["m.mask"]
+    npzkit.convert("a.h5", "d.npz")
+    with npzkit.open("d.npz") as npz:
+        assert npz.join("m").tolist() == [1, 2]
     assert npzkit.convert("a.npz", "c.npz").notes == ()
     with npzkit.open("c.npz") as npz:
         assert npz.join("m").mask.tolist() == [False, True]
+
+
+@pytest.mark.slow
+def test_arrays_in_parts_come_back(here):
+    """As they were, through each format that has attributes, in nested data and large ones too."""
+    large = np.ma.array(np.zeros(3 << 20), mask=np.arange(3 << 20) % 2 == 1)
+    strings = np.array(["ab", None, ""], np.dtypes.StringDType(na_object=None))
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1], fill_value=np.nan)
+    tree = {"list": [masked, strings], "large": large}
+    npzkit.save("a.npz", tree, masked="split", strings="split")
+    for suffix in (".h5", ".zarr", ".safetensors"):
+        npzkit.convert("a.npz", "a" + suffix)
+        for compression in ("stored", "deflated"):
+            npzkit.convert("a" + suffix, "b.npz", compression=compression, overwrite=True)
+            found = npzkit.load_tree("b.npz")
+            assert found["list"][0].tolist() == [1.0, None]
+            assert np.isnan(found["list"][0].fill_value)
+            assert found["list"][1].tolist() == strings.tolist()
+            assert found["list"][1].dtype == strings.dtype
+            assert np.array_equal(found["large"].mask, large.mask)
+
+
+def test_a_masked_array_is_not_kept_without_its_mask(here):
+    """Not if the format has no place for the mask, nor if only the array is named."""
+    arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "x": np.ones(2)}
+    npzkit.save("a.npz", arrays, masked="split")
+    report = npzkit.convert("a.npz", "a.mat", skip=True)
+    assert report.keys == ("x",)
+    assert report.skipped["m"] == "it belongs to 'm.mask', which is left out"
+    npzkit.convert("a.npz", "a.h5", "m")
+    with h5py.File("a.h5") as file:
+        assert sorted(file) == ["m", "m.mask"]
 
 
 def test_safetensors_are_the_librarys(here):
@@ -1182,6 +1220,29 @@ def test_what_to_do_instead(here, src, dst, what, follow):
 
 
 @pytest.mark.slow
+@pytest.mark.remedy("If the file is cut off or damaged, download it or create it again.")
+def test_what_to_do_with_a_cut_off_file(here):
+    """The error of a library says it too; a part of an archive is one, whatever its name."""
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.zeros(1000)})
+    for suffix in ("h5", "safetensors"):
+        npzkit.convert("a.npz", f"a.{suffix}")
+        data = Path(f"a.{suffix}").read_bytes()
+        Path(f"cut.{suffix}").write_bytes(data[: len(data) // 2])
+        with pytest.raises(FormatError, match="cut off or damaged, download it or create it again"):
+            npzkit.convert(f"cut.{suffix}", "b.npz")
+        Path(f"cut.{suffix}").write_bytes(data)
+        npzkit.convert(f"cut.{suffix}", "b.npz")
+        assert load("b.npz")["x"].tolist() == [0, 1, 2]
+        os.unlink("b.npz")
+    Path("a.npz.part").write_bytes(Path("a.npz").read_bytes()[:5000])
+    with pytest.raises(FormatError, match=r"is cut off.*npzkit\.repair"):
+        npzkit.convert("a.npz.part", "b.npz")
+    Path("random.bin").write_bytes(rng.bytes(1000))
+    with pytest.raises(FormatError, match="does not know this kind of file"):
+        npzkit.convert("random.bin", "b.npz")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("true", "named"),
     [("a.npz", "b.safetensors"), ("a.npz", "b.zip"), ("a.safetensors", "b.npz"),
@@ -1299,6 +1360,22 @@ def test_a_full_disk_is_an_error(here, monkeypatch, name):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="there is no limit of the size of files")
+def test_a_file_that_hdf5_cannot_make_larger(here):
+    """The error is the system's, with the file's name."""
+    npzkit.save("a.npz", {"x": np.zeros(50_000)})
+    program = (
+        "import resource, signal, npzkit; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY)); "
+        "npzkit.convert('a.npz', 'b.h5')"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", program], stderr=subprocess.PIPE, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == f"OSError: [Errno {errno.EFBIG}] {os.strerror(errno.EFBIG)}: 'b.h5'"
+    assert not os.path.exists("b.h5")
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("started_readers")
 @pytest.mark.remedy('Install it: python -m pip install "')
 @pytest.mark.parametrize(
@@ -1317,7 +1394,7 @@ def test_a_missing_library(here, monkeypatch, name, library, installed_by):
         torch = importlib.import_module("torch")
         torch.save({"x": torch.ones(1, 3)}, name)
     else:
-        (here / name).write_bytes(b"")
+        (here / name).write_bytes(b"PK")
     (here / "path").mkdir()
     (here / f"path/{library}.py").write_text(f"raise ModuleNotFoundError(name={library!r})")
     with monkeypatch.context() as patched:

@@ -162,20 +162,48 @@ def test_arrays_of_objects_are_left_out(here):
 
 
 @pytest.mark.remedy("join the other files without it; ")
-@pytest.mark.parametrize("skip", [False, True])
-def test_a_file_whose_data_is_damaged(here, skip):
+def test_a_file_whose_data_is_damaged(here):
     """The error names the file: the others are joined, and its sound arrays are saved."""
     for run in range(3):
         npzkit.save(f"{run}.npz", {"x": np.arange(2) + run, "y": np.arange(2)})
     damage("1.npz", "x")
     with pytest.raises(ChecksumError, match="join the other files") as caught:
-        npzkit.pack("all.npz", "?.npz", join="concatenate", skip=skip)
+        npzkit.pack("all.npz", "?.npz", join="concatenate")
     assert os.path.basename(caught.value.path) == "1.npz"
     with npzkit.open_many("?.npz") as many, pytest.raises(ChecksumError, match="join the other"):
         many["x"]
-    npzkit.pack("all.npz", ["0.npz", "2.npz"], join="concatenate", skip=skip)
+    npzkit.pack("all.npz", ["0.npz", "2.npz"], join="concatenate")
     assert read("all.npz").tolist() == [0, 1, 2, 3]
     assert npzkit.repair("1.npz", "sound.npz").kept == ("y",)
+
+
+def test_damaged_files_are_left_out(here):
+    """With `skip`, each with a note, the first one too; of the arrays that are not joined, none."""
+    for run in range(4):
+        npzkit.save(f"{run}.npz", {"x": np.arange(2) + run, "y": np.arange(2)})
+    damage("0.npz", "x")
+    damage("2.npz", "y")
+    (here / "3.npz").write_bytes((here / "3.npz").read_bytes()[:100])
+    report = npzkit.pack("all.npz", "?.npz", join="stack", keys=["x"], skip=True)
+    assert [note.split(":")[0] for note in report.notes] == [
+        "left out 3.npz", "left out 0.npz", "joined 2 of 4 files"
+    ]  # fmt: skip
+    assert read("all.npz").tolist() == [[1, 2], [2, 3]]
+    with pytest.raises(ChecksumError):
+        npzkit.pack("none.npz", ["0.npz"], join="stack", skip=True)
+
+
+def test_arrays_that_only_other_files_have(here):
+    """They do not count if `keys` do not name them; a mask belongs to its array."""
+    npzkit.save("0.npz", {"x": np.arange(2)})
+    npzkit.save("1.npz", {"x": np.arange(2), "extra": 1})
+    npzkit.pack("all.npz", "?.npz", join="concatenate", keys=["x"])
+    assert read("all.npz").tolist() == [0, 1, 0, 1]
+    with pytest.raises(DifferentFilesError):
+        npzkit.pack("new.npz", "?.npz", join="concatenate", keys=["*"])
+    npzkit.save("1.npz", {"x": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+    with pytest.raises(DifferentFilesError):
+        npzkit.pack("new.npz", "?.npz", join="concatenate", keys=["x"])
 
 
 @pytest.mark.slow

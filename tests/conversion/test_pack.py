@@ -11,6 +11,7 @@ import ml_dtypes
 import npzkit
 import numpy as np
 import pytest
+from archives import damage
 from forge import npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -666,3 +667,24 @@ def test_patterns(here):
     assert npzkit.pack("b.npz", ["a.npz", "r[0]*.npz"]).keys == ("a/x0", "a/x1", "r0/x0")
     with pytest.raises(FileNotFoundError, match="matches"):
         npzkit.pack("c.npz", "none*.npz")
+
+
+def test_damaged_inputs_are_left_out(here):
+    """With `skip`, each with a note: archives, and files in a folder; not if nothing is left."""
+    npzkit.save("a.npz", {"a": np.zeros(3)})
+    npzkit.save("b.npz", {"b": np.arange(1 << 20)})
+    damage("b.npz", "b")
+    (here / "c.npz").write_bytes(b"no archive")
+    (here / "in").mkdir()
+    np.save("in/d.npy", np.arange(3))
+    (here / "in" / "e.npy").write_bytes((here / "in" / "d.npy").read_bytes()[:-1])
+    inputs = ["a.npz", "b.npz", "c.npz", "in"]
+    with pytest.raises(NpzkitError):
+        npzkit.pack("all.npz", inputs)
+    report = npzkit.pack("all.npz", inputs, skip=True)
+    assert report.keys == ("a", "d")
+    assert [note.split(":")[0].replace(os.sep, "/") for note in report.notes] == [
+        "left out b.npz", "left out c.npz", "left out in/e.npy"
+    ]  # fmt: skip
+    with pytest.raises(NpzkitError):
+        npzkit.pack("none.npz", inputs[1:3], skip=True)

@@ -333,6 +333,17 @@ def test_a_tensor_that_needs_a_package(here, monkeypatch):
     assert npzkit.convert("a.pt", "a.npz").keys == ("v/0",)
 
 
+@pytest.mark.remedy("In the program that made the file, save model.state_dict() in its place")
+def test_a_model_among_others(here):
+    """The error says to save its state, and then nothing is lost."""
+    model = torch.nn.Linear(2, 2)
+    torch.save({"model": model, "epoch": 1}, "a.pt")
+    with pytest.raises(ConversionError, match=r"save model\.state_dict\(\) in its place"):
+        npzkit.convert("a.pt", "a.npz")
+    torch.save({"model": model.state_dict(), "epoch": 1}, "a.pt")
+    assert npzkit.convert("a.pt", "a.npz").keys == ("model/weight", "model/bias", "epoch")
+
+
 def test_a_class_whose_name_is_no_text(here):
     """A class of any name is left out."""
     pickled(b"\x80\x02}X\1\0\0\0acx\ny\0z\n)\x81s.")

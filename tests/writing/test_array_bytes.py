@@ -370,6 +370,37 @@ def labelled(module, name, **attributes):
     return value
 
 
+@pytest.mark.remedy("Pass masked='split' to npzkit.save or NpzWriter, and save np.ma.array(")
+def test_integers_with_missing_values(tmp_path):
+    """They are refused if float64, which pandas makes of them, has other values."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    path, large = tmp_path / "a.npz", 2**62 + 1
+    for value in (pd.array([large, None], "Int64"), pd.Series([large, None], dtype="UInt64")):
+        for tree in ({"x": value}, {"x": {"y": [value]}}):
+            with pytest.raises(UnsupportedError, match="missing values") as caught:
+                npzkit.save(path, tree)
+        instead = re.search(r"save (np\.ma\.array.*)\.$", caught.value.remedy)[1]
+        npzkit.save(path, {"x": eval(instead, {"np": np, "value": value})}, masked="split")
+        assert npzkit.load_tree(path)["x"].tolist() == [large, None]
+    npzkit.save(path, {"x": pd.array([1, None], "Int64"), "y": pd.array([large], "Int64")})
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist()[0] == 1 and npz["y"].tolist() == [large]
+
+
+@pytest.mark.remedy("Pass strings='split' to npzkit.save or NpzWriter, and save array.astype(")
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_texts_of_which_some_are_missing(tmp_path, missing):
+    """The error names the dtype that keeps the missing ones."""
+    array = np.array(["a", missing, "bc"], object)
+    with pytest.raises(PickleRefusedError, match="keeps missing texts") as caught:
+        npzkit.save(tmp_path / "a.npz", {"x": array})
+    instead = re.search(r"save (array\.astype.*), which", caught.value.remedy)[1]
+    array = eval(instead, {"numpy": np, "array": array})
+    npzkit.save(tmp_path / "a.npz", {"x": array}, strings="split")
+    found = npzkit.load_tree(tmp_path / "a.npz")["x"].tolist()
+    assert found[::2] == ["a", "bc"] and str(found[1]) == str(missing)
+
+
 LABELLED = {
     "pandas": (labelled("pandas.core.frame", "DataFrame"), r"df\.to_records\(\)"),
     "polars": (labelled("polars.dataframe.frame", "DataFrame"), r"to_numpy\(structured=True\)"),

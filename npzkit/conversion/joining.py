@@ -6,7 +6,7 @@ is `npzkit.datasets`'s.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -58,9 +58,10 @@ def join_archives(
     is None for a file object or a URL; `coding` has `compression` and `level`.
     """
     notes: dict[str, None] = {}
+    keys = None if keys is None else [keys] if isinstance(keys, str) else list(keys)
     opened = partial(
         join_files, axis=axis, storage_options=storage_options,
-        on_error="warn" if skip else "raise",
+        on_error="warn" if skip else "raise", is_wanted=_selection(keys),
         keys_left_out=partial(_keys_left_out, axis, keys, skip, notes.setdefault),
     )  # fmt: skip
     left_out: dict[str, str] = {}
@@ -91,6 +92,14 @@ def join_archives(
         _note_left_out(many, left_out, notes.setdefault)
         written = {*joined, *masks.values()}
         return tuple(key for key in many if key in written), tuple(notes)
+
+
+def _selection(keys: Iterable[str] | None) -> Callable[[str], bool] | None:
+    """Return what says whether an array, or the mask of one, is chosen; None if all are."""
+    if keys is None:
+        return None
+    chosen = KeySelection(keys, "keys")
+    return lambda key: key in chosen or key.removesuffix(".mask") in chosen
 
 
 def _damaged(many: ManyFiles) -> dict[str, str]:

@@ -140,12 +140,13 @@ def join_files(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: str,
+    is_wanted: Callable[[str], bool] | None = None,
     keys_left_out: Callable[[Arrays, set[str]], Collection[str]] = lambda arrays, others: (),
 ) -> ManyFiles:
     """Open many archives as one, as `open_many` does, without a warning of what is left out.
 
-    `keys_left_out` takes the first file's arrays, and the keys that only others have, and returns
-    which are left out of all files.
+    `is_wanted` is as of `Files`. `keys_left_out` takes the first file's arrays, and the keys that
+    only others have, and returns which are left out of all files.
     """
     axis = None if axis is None else operator.index(axis)
     check_several(keys)
@@ -154,6 +155,7 @@ def join_files(
     _check_no_index(found)
     options = {} if limits is None else {"limits": limits}
     files = Files(found, options)
+    files.is_wanted = is_wanted
     count = _THREADS if threads is None and files.is_distant else thread_count(threads)
     known, errors = read_headers(files, count)
     if errors and (on_error == "raise" or len(errors) == len(found)):

@@ -7,7 +7,7 @@ many are open. Which files make which array is `npzkit.datasets.joined`'s.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -103,6 +103,8 @@ class Files:
     options, folder
     marks : list of tuple
         The version of each, once their headers are read; see `Known`.
+    is_wanted : callable, optional
+        Returns whether a key counts. In a file with a damaged header, no others do.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Files:
         self._recent: Recent | None = Recent(is_local=not self.is_distant)
         self._alike: dict[int, list[Skeleton]] = {}
         self.marks: list[tuple[Any, ...]] = []
+        self.is_wanted: Callable[[str], bool] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Files, (self.names, self.options, self.folder)
@@ -163,7 +166,13 @@ class Files:
         npz = self._open(number)
         try:
             self._remember(npz)
-            return self._mark_of(npz), _arrays_of(npz)
+            try:
+                arrays = _arrays_of(npz, lambda key: True)
+            except NpzkitError:
+                if self.is_wanted is None:
+                    raise
+                arrays = _arrays_of(npz, self.is_wanted)
+            return self._mark_of(npz), arrays
         finally:
             if npz._lend_source().is_distant and self._recent is not None:
                 # Opening it again would be a request.
@@ -177,7 +186,11 @@ class Files:
         source, entries = archive.source, archive.entries
         if source.is_distant or any(entry.method != STORED for entry in entries.values()):
             return
-        skeleton = skeleton_of(archive, {key: npz.info(key) for key in npz.files})
+        try:
+            skeleton = skeleton_of(archive, {key: npz.info(key) for key in npz.files})
+        except NpzkitError:
+            # One with a damaged header is no example.
+            return
         if skeleton is not None:
             others = self._alike.get(source.file_size, [])
             self._alike[source.file_size] = [skeleton, *others[: _ALIKE_COUNT - 1]]
@@ -315,11 +328,11 @@ class Files:
         self._recent = None
 
 
-def _arrays_of(npz: NpzFile) -> Arrays:
+def _arrays_of(npz: NpzFile, is_wanted: Callable[[str], bool]) -> Arrays:
     """Return the arrays of a file, by its index or by their own headers."""
     archive, found = npz._archive.one_file(), {}
     index = archive.read_index()
-    for key in npz.files:
+    for key in filter(is_wanted, npz.files):
         entry = archive.entry(key)
         with archive.explained(key):
             header = index.find(entry.name) or archive.reader.header(entry)[0]

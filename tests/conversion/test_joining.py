@@ -13,6 +13,7 @@ from npzkit.errors import (
     ChecksumError,
     ConversionError,
     DifferentFilesError,
+    NpzkitError,
     UnsupportedError,
     at_prompt,
 )
@@ -191,6 +192,23 @@ def test_damaged_files_are_left_out(here):
     assert read("all.npz").tolist() == [[1, 2], [2, 3]]
     with pytest.raises(ChecksumError):
         npzkit.pack("none.npz", ["0.npz"], join="stack", skip=True)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_header_of_an_array_that_is_not_joined(here, skip):
+    """It may be damaged in any file; that of one that is joined leaves the file out, with `skip`."""
+    for run in range(3):
+        np.savez(f"{run}.npz", x=np.arange(2) + run, y=np.arange(2))
+        data = (here / f"{run}.npz").read_bytes()
+        place = data.index(b"\x93NUMPY", data.index(b"y.npy"))
+        (here / f"{run}.npz").write_bytes(data[:place] + b"XXXXXX" + data[place + 6 :])
+        report = npzkit.pack(
+            "all.npz", "?.npz", join="stack", keys=["x"], skip=skip, overwrite=True
+        )
+        assert report.notes == ()
+    assert read("all.npz").tolist() == [[0, 1], [1, 2], [2, 3]]
+    with pytest.raises(NpzkitError):
+        npzkit.pack("new.npz", "?.npz", join="stack", keys=["y"], skip=skip)
 
 
 def test_arrays_that_only_other_files_have(here):

@@ -27,7 +27,7 @@ from npzkit.cli.file_argument import (
 )
 from npzkit.cli.messages import as_word, report_failure, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
-from npzkit.cli.statistics_text import print_statistics, statistics_dict
+from npzkit.cli.statistics_text import print_statistics, print_statistics_table, statistics_dict
 from npzkit.errors import MemberNotFoundError, printable
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within, with_folders
@@ -52,7 +52,9 @@ _KEYS_NAMED = 20
 @key_argument
 @click.argument("slice_", metavar="[SLICE]", required=False)
 @click.option(
-    "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
+    "--stats",
+    is_flag=True,
+    help="Print minimum, maximum, mean, deviation and a histogram; of several arrays, a table.",
 )
 @click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
@@ -94,12 +96,19 @@ def show(
         found: list[Any] = []
         code = 0
         for each in names:
-            if is_several and not as_json:
+            if is_several and not (as_json or stats):
                 click.echo(f"{printable(each)}:")
             try:
                 with running_objects(allow_pickle):
                     found.append(
-                        _shown(npz, npz.info(each), index, stats, as_json, is_local=is_local)
+                        _shown(
+                            npz,
+                            npz.info(each),
+                            index,
+                            stats,
+                            as_json or (stats and is_several),
+                            is_local=is_local,
+                        )
                         if keys and each in npz
                         else _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
                     )
@@ -109,6 +118,8 @@ def show(
                 code = max(code, report_failure(error))
         if as_json:
             print_json(found if is_several else found[0])
+        elif is_several and stats:
+            print_statistics_table(found)
     return code
 
 

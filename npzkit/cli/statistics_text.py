@@ -74,6 +74,28 @@ def print_statistics(
         _print_histogram("value" if is_by_integer else "from", names, found.histogram.counts)
 
 
+def print_statistics_table(facts: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each of several arrays."""
+    numbers = ("min", "max", "mean", "std")
+    print_table(
+        ["key", "shape", *((name, "right") for name in (*numbers, "NaN"))],
+        [
+            [
+                printable(each["key"]), shape_text(each["shape"]),
+                *(_short(each.get(name)) for name in numbers), f"{each['nan_count']:,}",
+            ]
+            for each in facts
+        ],
+    )  # fmt: skip
+
+
+def _short(number: Any) -> str:
+    """Return a number in few digits; dates as they are."""
+    if isinstance(number, float):
+        return f"{number:.6g}"
+    return "" if number is None else str(number)
+
+
 def _bin_names(edges: Sequence[float]) -> list[str]:
     """Return the label of each of several bins: its edges, in digits that tell them apart."""
     if len(edges) == 2:

@@ -507,6 +507,18 @@ def test_an_array_of_several_that_cannot_be_shown(cli, tmp_path, option):
     assert "3" in found.out if option else "[0 1]" in found.out
 
 
+def test_statistics_of_several_arrays_are_a_table(cli, tmp_path):
+    """Each array has a line, without a histogram; a date has no mean."""
+    days = np.array(["2024-01-01", "2024-01-03"], "M8[D]")
+    npzkit.save(tmp_path / "a.npz", {"w": np.array([1.0, np.nan, 2.0]), "days": days})
+    lines = cli("show", tmp_path / "a.npz", "*", "--stats").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["key", "shape", "min", "max", "mean", "std", "NaN"],
+        ["w", "(3,)", "1", "2", "1.5", "0.5", "1"],
+        ["days", "(2,)", "2024-01-01", "2024-01-03", "0"],
+    ]
+
+
 def test_a_tied_tensor_is_shown(cli, tmp_path):
     """The array of the other key is, also a slice and its statistics, with a word about it."""
     path, weight = tmp_path / "a.npz", np.arange(6.0).reshape(2, 3)

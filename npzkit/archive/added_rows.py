@@ -79,7 +79,9 @@ def add_rows(archive: WrittenArchive, key: str, value: Any, coding: Coding) -> N
     if listing.others_of(name):
         raise UnsupportedError(
             "the array is saved in parts, to which rows cannot be appended", path=archive.path,
-            key=key, remedy="Join it with NpzFile.join(key), and add it with overwrite=True.",
+            key=key,
+            remedy="Read it with NpzFile.join(key), and add all rows to a writer with "
+            'masked="split" or strings="split": w.add(key, array, attrs=attrs, overwrite=True).',
         )  # fmt: skip
     if not archive.sink.can_read:
         raise UnsupportedError(

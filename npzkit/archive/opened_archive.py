@@ -635,7 +635,8 @@ class OpenedArchive:
             with contextlib.suppress(NpzkitError, OSError):
                 chunks = self.reader.checked_chunks(entry)
                 for _, damaged in () if chunks is None else chunks.damaged():
-                    damaged.remedy = error.remedy
+                    if self.has_writable_maps:
+                        damaged.remedy = error.remedy
                     return damaged.locate(path=error.path, key=error.key)
         return error.locate(offset=entry.header_offset)
 

@@ -48,7 +48,15 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import at_prompt, format_count, format_size, printable, quoted, shown_url
+from npzkit.errors import (
+    REST_SAVED,
+    at_prompt,
+    format_count,
+    format_size,
+    printable,
+    quoted,
+    shown_url,
+)
 from npzkit.files.urls import local_path
 
 if TYPE_CHECKING:
@@ -449,6 +457,8 @@ def _cut(archive: ArchiveFile, report: Progress, *, is_alone: bool) -> Outcome:
         done = done or [_COMPLETE]
     path = shown_path(archive.path)
     remedy = f"this was not repaired. To save the sound arrays: npzkit repair {path} -o OTHER"
+    if any(row.remedy == f"{REST_SAVED}." for row in verified.rows):
+        remedy += " --keep-partial mask"
     lines = [
         *(f"{path}: {line}" for line in done),
         found.text,

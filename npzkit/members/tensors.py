@@ -340,9 +340,16 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
         index = tuple(map(int, np.argwhere(changed)[0]))
         raise ValueError(
             f"{dtype} cannot represent {shown_value(str(array[index]))}, which the rows have at "
-            f"{index}: cast them yourself, rows.astype({str(dtype)!r}), if values may change"
+            f"{index}: {_instead(dtype)}"
         )
     return rows
+
+
+def _instead(dtype: np.dtype[Any]) -> str:
+    """Return what to do with rows of which a dtype cannot represent all values."""
+    if dtype.kind in "SU":
+        return "replace the array by all rows, which get a wider dtype, with overwrite=True"
+    return f"cast them yourself, rows.astype({str(dtype)!r}), if values may change"
 
 
 def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -283,13 +283,13 @@ def test_what_cannot_grow_is_refused_before_anything_is_written(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.remedy("Join it with NpzFile.join(key), and add it with overwrite=True.")
+@pytest.mark.remedy("Read it with NpzFile.join(key), and add all rows to a writer with ")
 def test_parts_are_joined_to_add_rows():
     """A masked array grows by hand."""
     stream = io.BytesIO()
     npzkit.save(stream, {"a": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
     with npzkit.NpzWriter(stream, "a", masked="split") as writer:
-        with pytest.raises(UnsupportedError, match="Join it"):
+        with pytest.raises(UnsupportedError, match="Read it with"):
             writer.append("a", [3])
         joined = npzkit.open(stream).join("a")
         writer.add("a", np.ma.concatenate([joined, [3]]), overwrite=True)

@@ -423,7 +423,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         numpy.ndarray, numpy.ma.MaskedArray or bytes
             A masked array that was saved with ``masked="split"``, or an array
             of `numpy.dtypes.StringDType` that was saved with
-            ``strings="split"``. Other arrays are returned as by `read`.
+            ``strings="split"``. So is a masked array of `key` and ``key.mask``, if these
+            arrays have one shape, and the second one is of bools, whoever saved them. Other
+            arrays are returned as by `read`.
 
         Raises
         ------
@@ -443,7 +445,13 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
                      mask=[False,  True],
                fill_value=999999))
         """
-        return self._join(key, self.read)
+        joined, mask = self._join(key, self.read), f"{key}.mask"
+        if type(joined) is np.ndarray and mask in self:
+            found = self.read(mask)
+            is_mask = isinstance(found, np.ndarray) and found.dtype == bool
+            if is_mask and found.shape == joined.shape:
+                return np.ma.MaskedArray(joined, found)
+        return joined
 
     def _join(self, key: str, read: Callable[[str], Any]) -> Any:
         from npzkit.members.multipart import join

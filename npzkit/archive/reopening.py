@@ -29,7 +29,7 @@ def reduced(archive: OpenedArchive, kind: type[Any], options: Mapping[str, Any])
     if state is None:
         raise TypeError(
             "only an archive opened from a path or a URL can be pickled or copied; "
-            "this one was opened from an object"
+            "this one was opened from an object: send the bytes, and open them there"
         )
     archive.check_open()
     path, own_options = archive.reopening

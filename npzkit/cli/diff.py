@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
 
 import npzkit
+from npzkit.analysis.diff import differ
 from npzkit.cli.file_argument import complete_key, file_or_pipe, keys_named, opened
 from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
 
-_OTHER_METADATA = "; metadata differ: --metadata shows them"
+_OTHER_METADATA = "; metadata or attributes differ: --metadata shows them"
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
+
+
+def _has_other_attributes(a: Any, b: Any, chosen: list[str]) -> bool:
+    """Return whether an array of both has other attributes, as far as they can be read."""
+    with contextlib.suppress(npzkit.NpzkitError):
+        return any(
+            differ(dict(a.info(key).attrs), dict(b.info(key).attrs))
+            for key in chosen or a.files
+            if key in a and key in b
+        )
+    return False
 
 
 @click.command()
@@ -50,7 +63,7 @@ def diff(
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
-    from npzkit.analysis.diff import all_keys, differ
+    from npzkit.analysis.diff import all_keys
     from npzkit.datasets.opening import is_npy
 
     if a == b == "-":
@@ -65,7 +78,10 @@ def diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
-            is_other = not metadata and differ(dict(left.metadata), dict(right.metadata))
+            is_other = not metadata and (
+                differ(dict(left.metadata), dict(right.metadata))
+                or _has_other_attributes(left, right, chosen)
+            )
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2

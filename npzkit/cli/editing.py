@@ -6,6 +6,7 @@ Owns what IN may be. Each command makes all of its changes or none.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -34,6 +35,7 @@ from npzkit.cli.messages import (
     as_word,
     in_a_line,
     message_of,
+    newest_step,
     print_notes,
     refusing,
     running_objects,
@@ -112,7 +114,8 @@ def pack(
     a folder have their paths in it as keys, and those of an archive their own keys. If
     KEY is given, it comes before these, with a slash. If archives have the same keys, the
     file name comes before those of all archives: run1/loss. Attributes and metadata of
-    archives are kept. OUT may be - for a pipe, or a URL such as s3://bucket/new.npz.
+    archives are kept; of metadata under one name, the first. OUT may be - for a pipe, or a
+    URL such as s3://bucket/new.npz.
 
     With --join or --stack, INs are archives or patterns such as 'runs/*.npz', and OUT has
     their arrays joined, which may be larger than memory. Attributes and metadata are
@@ -122,6 +125,11 @@ def pack(
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
+    if not overwrite and os.path.exists(out):
+        raise Refusal(
+            f"{quoted(out)} already exists. OUT comes first: name a new file before the others, "
+            "or pass --overwrite to replace it."
+        )
     with (
         _whole_output() if out == PIPE else contextlib.nullcontext(out) as target,
         _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell),
@@ -197,8 +205,8 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
     for one .npy from a pipe. The key is KEY, or the file name without its suffix; if
     numpy.save wrote several arrays to one file, .0, .1 and so on follow it.
-    Attributes and metadata of archives are kept. Metadata of FILE is replaced only
-    with --overwrite. If one array cannot be added, none is.
+    Attributes of archives are kept, and metadata under names that FILE does not have, or with
+    --overwrite all. If one array cannot be added, none is.
 
     Example: npzkit add model.npz more=bias.npy
     """
@@ -323,6 +331,13 @@ def convert(
     dtypes = dict(text.rpartition("=")[::2] for text in given)
     if "" in dtypes:
         raise click.UsageError("--dtype needs KEY=DTYPE.")
+    if not overwrite and os.path.isfile(output):
+        raise Refusal(
+            f"{quoted(output)} already exists. convert takes one FILE and one OUTPUT, which "
+            "--overwrite replaces."
+        )
+    if newest_step(file):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

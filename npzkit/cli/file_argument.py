@@ -21,7 +21,7 @@ import click
 import npzkit
 from npzkit.cli.messages import Refusal, as_word, naming_file, say
 from npzkit.cli.output import print_json
-from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url
+from npzkit.errors import at_prompt, format_count, format_size, printable, shown_url, some_of
 from npzkit.files.urls import local_path
 
 _COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
@@ -161,30 +161,31 @@ def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
 
 
 def tell_passed_over(given: Sequence[str], found: Iterable[str], *, recursive: bool) -> None:
-    """Say how many other files and folders there are in folders, which were not looked at.
+    """Say which other files, and how many folders, there are in folders, which were not looked at.
 
     Of what was `found`, folders are sharded archives, or listed as one row.
     """
     from npzkit.members.keys import ZARR_NAMES
 
     known = set(map(os.path.normpath, found))
-    files = folders = links = 0
+    files, folders, links = list[str](), 0, 0
     for top in filter(os.path.isdir, given):
         for place, inner, names in os.walk(top):
             is_zarr = not {*ZARR_NAMES}.isdisjoint(names)
             if is_zarr or os.path.normpath(place) in known:
-                files += is_zarr and place != top
+                files += [place] if is_zarr and place != top else []
                 inner.clear()
             elif recursive or place == top:
                 paths = {name: os.path.join(place, name) for name in inner if name[0] != "."}
                 inner[:] = [one for one in paths if os.path.normpath(paths[one]) not in known]
                 links += sum(os.path.islink(paths[name]) for name in inner)
                 others = [name for name in names if not name.lower().endswith((".npz", ".npy"))]
-                files += sum(name[0] != "." for name in others)
+                files += [os.path.join(place, name) for name in others if name[0] != "."]
             else:
                 folders += bool(inner or names)
                 inner.clear()
-    told = [format_count(files, "other file")] if files else []
+    named = some_of(sorted(map(os.path.normpath, files)), printable, most=5)
+    told = [f"{format_count(len(files), 'other file')} ({named})"] if files else []
     told += [format_count(links, "linked folder")] if links else []
     if folders:
         into = "it" if folders == 1 else "them"

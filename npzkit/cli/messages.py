@@ -45,6 +45,9 @@ def naming_file(text: str, path: str | os.PathLike[str] | None, key: str | None 
     if path is None or not os.path.exists(path):
         return text
     name = os.fspath(path).rstrip("/" + os.sep)
+    if name.endswith("."):
+        # A full stop may follow, and the folder has no name here.
+        name = os.path.abspath(name)
     stem = os.path.splitext(name)[0].removesuffix(".npz")
     new = f"{stem}.npz"
     while os.path.exists(new):
@@ -251,6 +254,14 @@ def _takes_keys_after(name: str) -> bool:
     return has_option and re.search(r"[*?[]", name) is not None and local_path(name) is not None
 
 
+def newest_step(path: str) -> str | None:
+    """Return the name of the newest step in a folder of checkpoints; None of anything else."""
+    from npzkit.checkpoint.steps import steps_in, steps_of_folders
+
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return max((one for one in names if steps_in([one]) or steps_of_folders([one])), default=None)
+
+
 def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = at_prompt(error.strerror or str(error))
@@ -258,13 +269,10 @@ def _os_text(error: OSError) -> str:
         path = os.fsdecode(name)
         text = f"{path or repr('')}: {text}"
         if os.path.isdir(path) and error.errno in (errno.EISDIR, errno.ENOENT):
-            from npzkit.checkpoint.steps import steps_in, steps_of_folders
             from npzkit.datasets.opening import holds_index
 
-            names = os.listdir(path)
-            steps = [one for one in names if steps_in([one]) or steps_of_folders([one])]
-            if steps:
-                newest = as_word(os.path.join(path, max(steps)))
+            if step := newest_step(path):
+                newest = as_word(os.path.join(path, step))
                 return (
                     f"{path}: this is a folder of checkpoints. npzkit ckpt ls {as_word(path)} "
                     f"lists them. Pass one of its files, such as {newest}."

@@ -50,8 +50,8 @@ MAKE_PLAIN = (
 
 
 SAVE_STATE = (
-    "In the program that made the file, save model.state_dict() in its place; or leave it out with "
-    + SKIP + "."
+    "In the program that made the file, save what it holds, such as model.state_dict() or "
+    "vars(args) in Python; or leave it out with " + SKIP + "."
 )  # fmt: skip
 
 

@@ -173,10 +173,8 @@ def target_format(path: str) -> Format:
     if found is TORCH:
         raise ConversionError(
             "files of torch.save are read, but not written", path=path,
-            remedy="Convert to .safetensors, or in Python: " + Advice(
-                "torch.save(npzkit.load_tree(archive, like={}), path).",
-                'torch.save(npzkit.load_tree("FILE", like={}), "NEW.pt").',
-            ),
+            remedy="Convert to .safetensors; or to .npz, and in Python: "
+            'torch.save(npzkit.load_tree("NEW.npz", like={}), "NEW.pt").',
         )  # fmt: skip
     if found is not ZARR and name != path:
         raise ConversionError(

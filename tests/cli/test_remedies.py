@@ -22,6 +22,7 @@ import npzkit.files.file_objects
 import numpy as np
 import pytest
 from archives import damage
+from npzkit.checkpoint import CheckpointStore
 from range_server import RangeServer, good
 
 
@@ -250,6 +251,16 @@ def test_a_name_that_is_not_there(cli, arrays, wrong, right):
     """With another name, or in a folder that exists, it works."""
     assert "Check the name" in cli(*wrong.split()).err
     assert cli(*right.split()).code == 0
+
+
+def test_a_folder_of_checkpoints_is_not_converted(cli, arrays):
+    """The message names a step, which is."""
+    with CheckpointStore("run") as store:
+        store.save(1, {"w": np.ones(3)})
+    found = cli("convert", "run", "w.safetensors")
+    step = os.path.join("run", "step_00000001.npz")
+    assert (found.code, f"Pass one of its files, such as {step}." in found.err) == (2, True)
+    assert cli("convert", step, "w.safetensors").code == 0
 
 
 @pytest.mark.remedy(

@@ -1174,7 +1174,7 @@ FOLDERS = (
         ),
         pytest.param(
             "a.npz", "b.pt", "not written", lambda: converted("b.safetensors"),
-            marks=pytest.mark.remedy("Convert to .safetensors, or in Python: torch.save("),
+            marks=pytest.mark.remedy("Convert to .safetensors; or to .npz, and in Python"),
         ),
         pytest.param(
             "a.npz", "b.h5/", "ends in a slash", lambda: converted("b.h5"),

@@ -195,6 +195,23 @@ def test_no_part_is_renamed_or_removed_alone(array):
         assert w.files == []
 
 
+def test_a_mask_is_found_by_its_key():
+    """Masked arrays that were loaded and saved again as their parts are joined, and nothing else."""
+    first, second = io.BytesIO(), io.BytesIO()
+    array = np.ma.array([1.0, 2.0], mask=[False, True])
+    npzkit.save(first, {"t": array}, masked="split")
+    with npzkit.open(first) as npz:
+        np.savez(
+            second,
+            **npz.load_all(),
+            other=[1, 2],
+            **{"other.mask": [1, 0], "x": 1, "x.mask": [True]},
+        )
+    with npzkit.open(second) as npz:
+        np.testing.assert_array_equal(npz.join("t").mask, array.mask)
+        assert not any(isinstance(npz.join(key), np.ma.MaskedArray) for key in ("other", "x"))
+
+
 def test_a_tree_joins_them():
     """load_tree restores nested masked arrays and strings, and hides their parts."""
     tree = npzkit.load_tree(saved({"a": {"m": MASKED["some"]}, "s": [STRINGS["some"], None]}))

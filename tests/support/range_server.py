@@ -12,6 +12,7 @@ import ssl
 import struct
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
@@ -198,9 +199,16 @@ class _Server(ThreadingHTTPServer):
         if self.context is None:
             super().finish_request(request, client_address)
             return
-        # Python closes no socket whose client reset it before TLS began.
-        request.getpeername()
-        with self.context.wrap_socket(request, server_side=True) as wrapped:
+        try:
+            wrapped = self.context.wrap_socket(request, server_side=True)
+        except OSError as error:
+            # Python closes no socket whose client reset it before TLS began.
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                left = frame.f_locals.get("self")
+                if isinstance(left, ssl.SSLSocket):
+                    left.close()
+            raise
+        with wrapped:
             super().finish_request(wrapped, client_address)
 
     def handle_error(self, *args: Any) -> None:

@@ -21,7 +21,7 @@ import pytest
 from archives import packed
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.stores import retries
-from range_server import RangeServer, good, serving
+from range_server import RangeServer, good, serving, with_tls
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
 DATA = packed(ARRAYS)
@@ -193,7 +193,7 @@ class _Forwarding(socketserver.BaseRequestHandler):
         if self.server.context is None:
             self._forward(self.request)
         else:
-            with self.server.context.wrap_socket(self.request, server_side=True) as client:
+            with with_tls(self.server.context, self.request) as client:
                 self._forward(client)
 
     def _forward(self, client):

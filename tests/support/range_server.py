@@ -174,6 +174,19 @@ class RangeServer:
             yield self
 
 
+def with_tls(context: ssl.SSLContext, request: Any) -> ssl.SSLSocket:
+    """Return the socket of a request with TLS."""
+    try:
+        return context.wrap_socket(request, server_side=True)
+    except OSError as error:
+        # Python closes no socket whose client reset it before TLS began.
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            left = frame.f_locals.get("self")
+            if isinstance(left, ssl.SSLSocket):
+                left.close()
+        raise
+
+
 @contextlib.contextmanager
 def serving(server: BaseServer) -> Iterator[None]:
     """Let a server answer in a thread until the block ends."""
@@ -199,16 +212,7 @@ class _Server(ThreadingHTTPServer):
         if self.context is None:
             super().finish_request(request, client_address)
             return
-        try:
-            wrapped = self.context.wrap_socket(request, server_side=True)
-        except OSError as error:
-            # Python closes no socket whose client reset it before TLS began.
-            for frame, _ in traceback.walk_tb(error.__traceback__):
-                left = frame.f_locals.get("self")
-                if isinstance(left, ssl.SSLSocket):
-                    left.close()
-            raise
-        with wrapped:
+        with with_tls(self.context, request) as wrapped:
             super().finish_request(wrapped, client_address)
 
     def handle_error(self, *args: Any) -> None:

@@ -14,8 +14,11 @@ __all__ = ["check_given_up"]
 BOUND = 2.0
 
 
-def check_given_up(url: str) -> None:
-    """Send a request in a thread, give it up, and check that the thread ends at once."""
+def check_given_up(url: str, begun: threading.Event | None = None) -> None:
+    """Send a request in a thread, give it up, and check that the thread ends at once.
+
+    It is given up when it has `begun`, by default after a while.
+    """
     connections, failures = Connections(url), []
 
     def ask() -> None:
@@ -26,7 +29,10 @@ def check_given_up(url: str) -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    time.sleep(0.05)
+    if begun is None:
+        time.sleep(0.05)
+    else:
+        assert begun.wait(20)
     connections.abort()
     begin = time.monotonic()
     thread.join(20)

@@ -257,10 +257,10 @@ def test_a_folder_of_checkpoints_is_not_converted(cli, arrays):
     """The message names a step, which is."""
     with CheckpointStore("run") as store:
         store.save(1, {"w": np.ones(3)})
-    found = cli("convert", "run", "w.safetensors")
+    found = cli("convert", "run", "w.npz")
     step = os.path.join("run", "step_00000001.npz")
     assert (found.code, f"Pass one of its files, such as {step}." in found.err) == (2, True)
-    assert cli("convert", step, "w.safetensors").code == 0
+    assert cli("convert", step, "w.npz").code == 0
 
 
 @pytest.mark.remedy(

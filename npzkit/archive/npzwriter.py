@@ -292,6 +292,7 @@ class NpzWriter:
         overwrite : bool, default False
             Replace an array with the same key, and its attributes. The old array counts
             until the next commit, and its bytes stay in the file until it is repacked.
+            A tensor that was tied to it keeps the old values.
             Nested data replaces everything under its key.
 
         Raises

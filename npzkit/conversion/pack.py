@@ -287,7 +287,8 @@ def _pack(
             if not overwrite:
                 _refuse_taken(taken, path)
             _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
-            before = set(with_folders(writer.files))
+            there = writer.files
+            before = set(with_folders(there))
             for packed in found:
                 own = set(packed.keys)
                 spell_out(writer._archive)
@@ -300,8 +301,18 @@ def _pack(
                     _add(writer, path, item, meter, compresses=compresses)
                 _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
+            if taken:
+                _note_untied(sorted({*writer.files}.difference(there, keys)), notes.setdefault)
         meter.finish()
     return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
+
+
+def _note_untied(heirs: Iterable[str], say: Say) -> None:
+    for key in heirs:
+        say(
+            f"{printable(key)} keeps the old values: it was tied to an array that was replaced. "
+            "Replace it too, or remove it"
+        )
 
 
 def _refuse_taken(taken: Sequence[str], path: str | None) -> None:

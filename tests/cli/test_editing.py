@@ -88,6 +88,20 @@ def test_rm_removes_values_of_nested_data(cli, tmp_path):
     assert list(npzkit.load_tree(path)["run"]) == ["m"]
 
 
+def test_add_says_what_was_tied_to_a_replaced_array(cli, tmp_path):
+    """A name that was tied to it keeps the old values, and a note says so."""
+    path, new = tmp_path / "a.npz", tmp_path / "first.npy"
+    note = {"first": ["as", "tensor"], "second": ["same", "first"]}
+    npzkit.save(path, {"first": np.zeros(3)}, metadata={"npzkit.tree": note})
+    np.save(new, np.ones(3))
+    found = cli("add", path, new, "--overwrite")
+    assert found.code == 0
+    assert "second keeps the old values: it was tied to an array that was replaced" in found.err
+    with npzkit.open(path) as npz:
+        assert npz["second"].tolist() == [0, 0, 0]
+    assert "old values" not in cli("add", path, new, "--overwrite").err
+
+
 @pytest.mark.remedy("Remove what is tied to it first: ")
 def test_rm_says_who_has_the_array_of_a_tied_tensor(cli, tmp_path):
     """A name that is tied to it keeps the array; if that is damaged, the names go first, or too."""

@@ -447,10 +447,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """
         joined, mask = self._join(key, self.read), f"{key}.mask"
         if type(joined) is np.ndarray and mask in self:
-            found = self.read(mask)
-            is_mask = isinstance(found, np.ndarray) and found.dtype == bool
-            if is_mask and found.shape == joined.shape:
-                return np.ma.MaskedArray(joined, found)
+            info = self.info(mask)
+            if info.dtype == bool and info.shape == joined.shape:
+                return np.ma.MaskedArray(joined, self.read(mask))
         return joined
 
     def _join(self, key: str, read: Callable[[str], Any]) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.analysis.diff import differ
 from npzkit.cli.file_argument import complete_key, file_or_pipe, keys_named, opened
 from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
@@ -18,8 +17,12 @@ _OTHER_METADATA = "; metadata or attributes differ: --metadata shows them"
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
 
-def _has_other_attributes(a: Any, b: Any, chosen: list[str]) -> bool:
-    """Return whether an array of both has other attributes, as far as they can be read."""
+def _has_other_notes(a: Any, b: Any, chosen: list[str]) -> bool:
+    """Return whether metadata, or attributes of an array of both, differ, if they can be read."""
+    from npzkit.analysis.diff import differ
+
+    if differ(dict(a.metadata), dict(b.metadata)):
+        return True
     with contextlib.suppress(npzkit.NpzkitError):
         return any(
             differ(dict(a.info(key).attrs), dict(b.info(key).attrs))
@@ -78,10 +81,7 @@ def diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
-            is_other = not metadata and (
-                differ(dict(left.metadata), dict(right.metadata))
-                or _has_other_attributes(left, right, chosen)
-            )
+            is_other = not metadata and _has_other_notes(left, right, chosen)
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2

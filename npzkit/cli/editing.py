@@ -69,7 +69,10 @@ def _named_inputs(
     what: str, texts: Sequence[str], allow_pickle: bool
 ) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
-    with refusing(), running_objects(allow_pickle), ProgressBar(what) as tell:
+    advice = (
+        "OUT comes first: name a new file before the others, or pass --overwrite to replace it."
+    )
+    with refusing(advice), running_objects(allow_pickle), ProgressBar(what) as tell:
         found = [
             (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
         ]
@@ -125,11 +128,6 @@ def pack(
     """
     if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    if not overwrite and os.path.exists(out):
-        raise Refusal(
-            f"{quoted(out)} already exists. OUT comes first: name a new file before the others, "
-            "or pass --overwrite to replace it."
-        )
     with (
         _whole_output() if out == PIPE else contextlib.nullcontext(out) as target,
         _named_inputs("pack", inputs, options["allow_pickle"]) as (found, tell),
@@ -331,17 +329,13 @@ def convert(
     dtypes = dict(text.rpartition("=")[::2] for text in given)
     if "" in dtypes:
         raise click.UsageError("--dtype needs KEY=DTYPE.")
-    if not overwrite and os.path.isfile(output):
-        raise Refusal(
-            f"{quoted(output)} already exists. convert takes one FILE and one OUTPUT, which "
-            "--overwrite replaces."
-        )
     if newest_step(file):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with refusing(), ProgressBar("convert") as tell:
+    advice = "convert takes one FILE and one OUTPUT, which --overwrite replaces."
+    with refusing(advice), ProgressBar("convert") as tell:
         report = npzkit.convert(
             file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
             progress=tell, **options,

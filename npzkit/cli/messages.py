@@ -107,8 +107,8 @@ class Refusal(click.ClickException):
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Raise Refusal for a file that already exists.
+def refusing(advice: str = "Pass --overwrite to replace it.") -> Iterator[None]:
+    """Raise Refusal for a file that already exists, with advice on it.
 
     Invalid arguments, which raise ValueError, are wrong usage.
     """
@@ -116,7 +116,7 @@ def refusing() -> Iterator[None]:
         yield
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
-        raise Refusal(f"{quoted(path)} already exists. Pass --overwrite to replace it.") from error
+        raise Refusal(f"{quoted(path)} already exists. {advice}") from error
     except ValueError as error:
         if isinstance(error, NpzkitError):
             raise
@@ -256,10 +256,12 @@ def _takes_keys_after(name: str) -> bool:
 
 def newest_step(path: str) -> str | None:
     """Return the name of the newest step in a folder of checkpoints; None of anything else."""
+    if not os.path.isdir(path):
+        return None
     from npzkit.checkpoint.steps import steps_in, steps_of_folders
 
-    names = os.listdir(path) if os.path.isdir(path) else []
-    return max((one for one in names if steps_in([one]) or steps_of_folders([one])), default=None)
+    steps = [one for one in os.listdir(path) if steps_in([one]) or steps_of_folders([one])]
+    return max(steps, default=None)
 
 
 def _os_text(error: OSError) -> str:

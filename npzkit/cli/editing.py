@@ -69,10 +69,8 @@ def _named_inputs(
     what: str, texts: Sequence[str], allow_pickle: bool
 ) -> Iterator[tuple[list[Any], ProgressBar]]:
     """Yield what arguments name, each ``[KEY=]PATH`` or ``-`` for a pipe, and a progress bar."""
-    advice = (
-        "OUT comes first: name a new file before the others, or pass --overwrite to replace it."
-    )
-    with refusing(advice), running_objects(allow_pickle), ProgressBar(what) as tell:
+    taken = "It was taken for OUT, which comes first."
+    with refusing(taken), running_objects(allow_pickle), ProgressBar(what) as tell:
         found = [
             (key, _binary_stdin() if path == PIPE else path) for key, path in map(_split, texts)
         ]
@@ -334,8 +332,8 @@ def convert(
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    advice = "convert takes one FILE and one OUTPUT, which --overwrite replaces."
-    with refusing(advice), ProgressBar("convert") as tell:
+    taken = "It was taken for OUTPUT: convert takes one FILE."
+    with refusing(taken), ProgressBar("convert") as tell:
         report = npzkit.convert(
             file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
             progress=tell, **options,

@@ -107,8 +107,8 @@ class Refusal(click.ClickException):
 
 
 @contextlib.contextmanager
-def refusing(advice: str = "Pass --overwrite to replace it.") -> Iterator[None]:
-    """Raise Refusal for a file that already exists, with advice on it.
+def refusing(more: str = "") -> Iterator[None]:
+    """Raise Refusal for a file that already exists; `more` is what else to say of it.
 
     Invalid arguments, which raise ValueError, are wrong usage.
     """
@@ -116,7 +116,8 @@ def refusing(advice: str = "Pass --overwrite to replace it.") -> Iterator[None]:
         yield
     except FileExistsError as error:
         path = os.fsdecode(error.filename)
-        raise Refusal(f"{quoted(path)} already exists. {advice}") from error
+        text = f"{quoted(path)} already exists. Pass --overwrite to replace it."
+        raise Refusal(f"{text} {more}".rstrip()) from error
     except ValueError as error:
         if isinstance(error, NpzkitError):
             raise

@@ -172,6 +172,9 @@ def _run(arguments: list[str]) -> int:
     except _REPORTED as error:
         if is_debugging:
             raise
+        if isinstance(error, click.BadOptionUsage) and error.ctx is None:
+            # Of an option without its value, click does not say which command has it.
+            error.ctx = _context_of(arguments)
         from npzkit.cli.messages import report_error
 
         return report_error(error)
@@ -179,6 +182,18 @@ def _run(arguments: list[str]) -> int:
         # Without a command, only the help was printed.
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _context_of(arguments: list[str]) -> click.Context:
+    """Return the context of the command that was typed."""
+    context = click.Context(npzkit_command, info_name="npzkit")
+    for name in arguments:
+        group = context.command
+        found = group.get_command(context, name) if isinstance(group, click.Group) else None
+        if found is None:
+            break
+        context = click.Context(found, context, name)
+    return context
 
 
 _REPORTED = (

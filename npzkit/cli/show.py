@@ -47,7 +47,18 @@ _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+class _Show(click.Command):
+    """The command whose SLICE, such as -1, may look like an option; what has two dashes is one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = [name for one in self.get_params(ctx) for name in one.opts if name[:2] == "--"]
+        for word in () if ctx.resilient_parsing else itertools.takewhile("--".__ne__, args):
+            if word[:2] == "--" and word.partition("=")[0] not in known:
+                raise click.NoSuchOption(word, possibilities=known, ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Show, context_settings={"ignore_unknown_options": True})
 @archive_argument
 @key_argument
 @click.argument("slice_", metavar="[SLICE]", required=False)

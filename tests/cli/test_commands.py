@@ -70,6 +70,23 @@ def test_a_command_that_is_misspelt(cli):
     assert cli("--version").code == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "close", "command"),
+    [
+        (["ckpt", "prune", "run", "--lowest", "loss"], "--lowest", "ckpt prune"),
+        (["ls", "a.npz", "--sort"], "--sort", "ls"),
+        (["ckpt", "ls", "run", "--jsn"], "--json", "ckpt ls"),
+        (["show", "a.npz", "x", "--stat"], "--stats", "show"),
+        (["show", "--stat=1", "a.npz"], "--stats", "show"),
+    ],
+)
+def test_an_option_that_cannot_be_used(cli, arguments, close, command):
+    """The message names a close option, and the help of the command that was typed."""
+    found = cli(*arguments)
+    assert (found.code, close in found.err) == (2, True)
+    assert found.err.endswith(f" Try: npzkit {command} --help\n")
+
+
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra(missing):
     """Without click or rich the command says what to install, and nothing else."""

@@ -31,6 +31,11 @@ _COMMAND = re.compile(
     r"(?:npzkit \w+|(?:gzip|bzip2|xz|zstd) -dc|7z x|tar -xf)(?: (?:> )?(?:FILE|NEW\.npz|KEY)\b)+"
 )
 """Matches commands on the file that a message is about."""
+_GUESSES = {
+    "check": "verify", "delete": "rm", "merge": "pack --join", "prune": "ckpt prune",
+    "remove": "rm", "rename": "mv", "stats": "show --stats", "unpack": "extract",
+}  # fmt: skip
+"""What other programs call commands, and options that are another command's."""
 _JOINTS = re.compile(r"(\. |; |, or )")
 """Separates pieces of advice that are independent of each other."""
 
@@ -152,7 +157,8 @@ def print_notes(notes: Iterable[str]) -> list[str]:
 
 def unknown(what: str, name: str, names: Iterable[str]) -> click.UsageError:
     """Return the error for a name that is none of these: it tells the one that is most like it."""
-    close = difflib.get_close_matches(name, names, 1)
+    guess = _GUESSES.get(name) if what == "command" else None
+    close = [guess] if guess else difflib.get_close_matches(name, names, 1)
     told = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(sorted(names))}."
     return click.UsageError(f"No such {what}: {name!r}. {told}")
 
@@ -207,8 +213,13 @@ def error_text(error: BaseException) -> tuple[str, int]:
         where = error.ctx.command_path if error.ctx else "npzkit"
         message = error.format_message().rstrip()
         end = "" if message.endswith((".", "?", "!")) else "."
-        if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            end += " Put -- before names that begin with a dash."
+        if isinstance(error, click.NoSuchOption):
+            guess = _GUESSES.get(error.option_name.lstrip("-"))
+            if guess:
+                message = f"No such option {error.option_name!r}. Did you mean 'npzkit {guess}'?"
+                end = ""
+            elif not error.possibilities:
+                end += " Put -- before names that begin with a dash."
         text = f"{message}{end} Try: {where} --help"
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code

@@ -87,6 +87,15 @@ def test_an_option_that_cannot_be_used(cli, arguments, close, command):
     assert found.err.endswith(f" Try: npzkit {command} --help\n")
 
 
+def test_commands_and_options_of_another_name(cli):
+    """What is called otherwise elsewhere is answered with the command that does it."""
+    assert "'stats'. Did you mean 'show --stats'? Try: npzkit" in cli("stats", "a.npz").err
+    assert "'rename'. Did you mean 'mv'?" in cli("rename", "a.npz").err
+    for name in ("ls", "info", "diff"):
+        told = "No such option '--stats'. Did you mean 'npzkit show --stats'?"
+        assert told in cli(name, "--stats", "a.npz").err
+
+
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra(missing):
     """Without click or rich the command says what to install, and nothing else."""

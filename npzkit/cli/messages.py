@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -259,11 +260,31 @@ _URL_REMEDIES = {
 """Those for URLs."""
 
 
-def _takes_keys_after(name: str) -> bool:
-    """Return whether a pattern was given as a file to a command that takes keys by an option."""
+def _use_of_key(name: str) -> str:
+    """Return what to do with a key that was given as a file, if the command takes keys by -k."""
     context = click.get_current_context(silent=True)
     has_option = context is not None and any("-k" in one.opts for one in context.command.params)
-    return has_option and re.search(r"[*?[]", name) is not None and local_path(name) is not None
+    if context is None or not has_option or local_path(name) is None:
+        return ""
+    if re.search(r"[*?[]", name):
+        return "If it is a pattern of keys, it comes after -k."
+    from npzkit.datasets.opening import open_any
+    from npzkit.members.metadata import TREE_KEY
+    from npzkit.trees.notes import nodes_of
+
+    for file in context.params.get("files", ()):
+        if not (os.path.isfile(file) or os.path.isdir(file)):
+            continue
+        with (
+            contextlib.suppress(NpzkitError, OSError),
+            warnings.catch_warnings(action="ignore"),
+            open_any(file) as npz,
+        ):
+            if any(key.startswith((f"{name}/", f"{name}.")) or key == name for key in npz):
+                return f"If it is a key of {quoted(file)}, it comes after -k."
+            if any(key == name for key, _ in nodes_of(npz.metadata.get(TREE_KEY))):
+                return f"If it is a key, see its value: npzkit show {as_word(file)} {as_word(name)}"
+    return ""
 
 
 def newest_step(path: str) -> str | None:
@@ -297,8 +318,8 @@ def _os_text(error: OSError) -> str:
                 return f"{path}: this is a sharded archive. {one}, for rm and mv too; {adds}."
     # Windows allows no such name.
     is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
-    if isinstance(name, str) and is_missing and _takes_keys_after(name):
-        return f"{text}. If it is a pattern of keys, it comes after -k."
+    if isinstance(name, str) and is_missing and (use := _use_of_key(name)):
+        return f"{text}. {use}"
     is_url = isinstance(name, str) and local_path(name) is None
     remedy = (_URL_REMEDIES if is_url else _OS_REMEDIES).get(error.errno or 0)
     if is_missing and re.match(r"https?:[^?]*/index\.npz(\?|$)", name if is_url else ""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,19 @@ def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
         assert found.err.endswith(". If it is a pattern of keys, it comes after -k.\n")
     assert "-k" not in cli("ls", model, "layer/x").err
     assert "-k" not in cli("repack", model, "layer/*").err
+
+
+def test_a_key_in_the_place_of_a_file(cli, model):
+    """The message names the option for arrays, and show for values of nested data."""
+    for key in ("top", "layer", "layer/0"):
+        found = cli("verify", model, key)
+        assert found.err.endswith(f". If it is a key of '{model}', it comes after -k.\n")
+        assert cli("verify", model, "-k", key).code == 0
+    npzkit.save(model, {"opt": {"name": "sgd", "m": np.ones(2)}, "a.b": np.ones(1)})
+    told = cli("ls", model, "opt/name").err.rpartition("see its value: npzkit ")[2]
+    assert cli(*shlex.split(told)).out == "'sgd'\n"
+    assert "-k" in cli("ls", model, "a").err
+    assert "key" not in cli("ls", model, "op").err
 
 
 def test_ls_long_and_json_tell_offsets_and_attributes(cli, model):

@@ -44,6 +44,7 @@ from npzkit.cli.messages import (
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import format_count, format_size, printable, quoted, shown_url, some_of
 from npzkit.files.urls import local_path
+from npzkit.members.metadata import TREE_KEY
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -407,7 +408,8 @@ def extract(
             npz, folder, chosen, skip=True, overwrite=overwrite, progress=tell, **options
         )
         _tell_objects(npz, report.files)
-    notes = print_notes(report.notes)
+        left_out = _values_in(npz, keys) if keys else []
+    notes = print_notes([*report.notes, *left_out])
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
     if as_json:
         print_json({"files": report.files, "failed": failed, "notes": notes})
@@ -428,6 +430,15 @@ def _limits(max_size: str | None) -> npzkit.Limits | None:
     from npzkit.datasets.sharding import parse_size
 
     return npzkit.Limits(total_size=parse_size(max_size, "--max-size"))
+
+
+def _values_in(npz: npzkit.NpzFile, keys: Iterable[str]) -> list[str]:
+    """Return notes of the values of nested data that KEYS name, which are not written."""
+    from npzkit.conversion.arrays import without_arrays
+    from npzkit.trees.restoring import KeySelection
+
+    found = without_arrays(npz.metadata.get(TREE_KEY), KeySelection(keys).__contains__)
+    return [f"{values}; not kept" for values in found]
 
 
 def _tell_objects(npz: npzkit.NpzFile, keys: Iterable[str]) -> None:

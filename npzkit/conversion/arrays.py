@@ -258,8 +258,15 @@ def named(key: str | None) -> str:
     return "the file" if key is None else f"{printable(key)!r}"
 
 
-def without_arrays(tree: Any) -> list[str]:
+def without_arrays(tree: Any, is_wanted: Callable[[str], bool] = lambda key: True) -> list[str]:
     """Return what only the note of nested data has: how many, and the names of some.
+
+    Parameters
+    ----------
+    tree : object
+        The note.
+    is_wanted : callable, optional
+        Returns whether a key was asked for; by default all were.
 
     Examples
     --------
@@ -267,8 +274,9 @@ def without_arrays(tree: Any) -> list[str]:
     ["1 value without an array: 'p/lr'"]
     """
     tied, show = links(tree), shown_value
-    values = [show(key) for key in values_of(tree) if key not in tied]
-    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
+    keys = [key for key in values_of(tree) if is_wanted(key)]
+    values = [show(key) for key in keys if key not in tied]
+    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in keys if key in tied]
     return [
         f"{format_count(len(found), what)} without an array: {few(found)}"
         for found, what in ((values, "value"), (shared, "tied tensor"))

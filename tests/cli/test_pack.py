@@ -367,6 +367,15 @@ def test_extract_names_its_only_file_and_what_is_not_kept(cli, here):
     assert cli("extract", "a.npz", "w", "-o", "c").err == ""
 
 
+def test_extract_tells_which_values_of_keys_are_not_kept(cli, here):
+    """Those that KEYS match are named, and no others."""
+    npzkit.save("a.npz", {"opt": {"m": np.ones(3), "kind": "sgd"}, "w": np.ones(1), "name": None})
+    told = "npzkit: 1 value without an array: 'opt/kind'; not kept\n"
+    for keys in (["opt"], ["w", "opt/*"]):
+        assert cli("extract", "a.npz", *keys, "-o", "out", "--overwrite").err == told
+    assert cli("extract", "a.npz", "w", "opt/m", "-o", "b").err == ""
+
+
 # -- progress -----------------------------------------------------------------------
 
 

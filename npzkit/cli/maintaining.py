@@ -56,6 +56,7 @@ from npzkit.errors import (
     printable,
     quoted,
     shown_url,
+    some_of,
 )
 from npzkit.files.urls import local_path
 
@@ -89,6 +90,8 @@ class Outcome(NamedTuple):
 
 _FOREIGN = "of another format"
 """The state of a file that is no archive, and may be sound."""
+_UNCHECKED = "unchecked"
+"""The state of a .npy file."""
 _COMPLETE = "its list of arrays is complete: nothing to repair in place"
 
 
@@ -192,7 +195,10 @@ def work_through(
     elif len(archives) > 1 and not quiet:
         counts = Counter(outcome.state for outcome in outcomes)
         states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
-        click.echo(f"{format_count(len(archives), 'file')}: {states}")
+        done = zip(archives, outcomes, strict=True)
+        unchecked = [shown_path(one.path) for one, outcome in done if outcome.state == _UNCHECKED]
+        named = f"; .npy files have no checksums: {some_of(unchecked)}" if unchecked else ""
+        click.echo(f"{format_count(len(archives), 'file')}: {states}{named}")
     return max(outcome.code for outcome in outcomes)
 
 
@@ -326,16 +332,16 @@ def _verified(
     path = shown_path(archive.path)
     lines = []
     state = report._state
-    is_ok = state in ("sound", "unchecked")
+    is_ok = state in ("sound", _UNCHECKED)
     notes = {*report._notes} if is_alone else ()
 
     def is_shown(row: Any) -> bool:
         if row.severity == "note":
             return not quiet and (verbose or row in notes)
         # An unfinished append is a warning about the archive. Of many .npy files, the summary
-        # says that they are unchecked.
+        # says which are unchecked.
         is_torn = report.torn_size > 0 and row.key is None
-        is_usual = state == "unchecked" and not (is_alone or verbose)
+        is_usual = state == _UNCHECKED and not (is_alone or verbose)
         return row.severity == "error" or is_torn or not (quiet or is_usual)
 
     def at_shell(row: Any) -> Any:

@@ -86,8 +86,10 @@ def test_verify_says_what_was_not_checked(cli):
     command = first.rpartition("npzkit ")[2].removesuffix(".")
     assert cli(*command.split()).code == 0
     assert cli("verify", "a.npz").out.startswith("a.npz: sound, 1 member;")
-    for files in (["a.npy", "a.npz"], ["."]):
-        assert cli("verify", *files).out == "2 files: 1 unchecked, 1 sound\n"
+    for files, name in ((["a.npy", "a.npz"], "a.npy"), (["."], os.path.join(".", "a.npy"))):
+        found = cli("verify", *files).out
+        told = f"2 files: 1 unchecked, 1 sound; .npy files have no checksums: {name}\n"
+        assert found == told
 
 
 def bad_files():

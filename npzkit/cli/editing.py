@@ -276,6 +276,14 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     """
     with _writer(file) as writer:
         old = typed_key(old, writer.files)
+        found = [] if old in writer else keys_named([old], writer.files, file)
+        if found not in ([], [old]):
+            raise Refusal(
+                f"{old!r} names {format_count(len(found), 'array')}, and mv renames one at a time: "
+                f"npzkit mv {as_word(file)} {as_word(printable(found[0]))} NEW. For several, in "
+                f"Python: with npzkit.NpzWriter({file!r}, mode='a') as w, call "
+                "w.rename(old, new) for each."
+            )
         writer.rename(old, new)
     _tell(file, f"renamed {old} to {new}", as_json=as_json, renamed=[old, new])
 

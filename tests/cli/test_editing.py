@@ -148,6 +148,23 @@ def test_an_array_is_renamed(cli, archive):
     assert content() == {"first/x": [0, 1, 2], "y": [1.0] * 1000}
 
 
+def test_mv_renames_one_array(cli, archive):
+    """A pattern or a folder of keys is refused, with what renames one, and several."""
+    npzkit.save("a.npz", {"a/x": np.ones(1), "a/y": np.zeros(1)})
+    for old in ("a/*", "a"):
+        found = cli("mv", "a.npz", old, "b/*")
+        assert found.code == 2
+        told = f"'{old}' names 2 arrays, and mv renames one at a time: npzkit mv a.npz a/x NEW."
+        assert told in found.err
+        assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
+    assert cli("mv", "a.npz", "a/x", "NEW").code == 0
+    assert "no array matches 'z*'" in cli("mv", "a.npz", "z*", "b").err
+    with npzkit.NpzWriter("a.npz", mode="a") as w:
+        for key in w.files:
+            w.rename(key, f"b/{key}")
+    assert content() == {"b/NEW": [1.0], "b/a/y": [0.0]}
+
+
 def test_the_parts_of_an_array_go_with_it(cli, archive):
     """mv and rm take the mask along, also if somebody names it too."""
     masked = np.ma.array([1, 2], mask=[0, 1])

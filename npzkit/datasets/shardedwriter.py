@@ -44,6 +44,7 @@ from npzkit.errors import (
     IndexFormatError,
     MissingShardError,
     NpzkitError,
+    UnsupportedError,
 )
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
@@ -220,6 +221,14 @@ class ShardedWriter:
 
     def __setitem__(self, key: str, array: Any) -> None:
         self.add(key, array)
+
+    def __delitem__(self, key: str) -> None:
+        """Raise UnsupportedError: a shard never changes, and has many arrays."""
+        raise UnsupportedError(
+            "arrays of a sharded archive cannot be removed", path=self._place.name, key=key,
+            remedy="Make one file of it, with npzkit.convert(folder, 'new.npz'), and remove it "
+            "there.",
+        )  # fmt: skip
 
     def add(
         self,

@@ -103,6 +103,8 @@ class Fitting:
         Keys of the example that are not in the data.
     differing : dict of str to (str, str)
         What was found, and what was expected, by key.
+    left_out : list of str
+        Keys of the example that were not asked for.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Fitting:
         self._changes: list[Callable[[], Any]] = []
         self.missing: list[str] = []
         self.differing: dict[str, tuple[str, str]] = {}
+        self.left_out: list[str] = []
 
     @property
     def left_over(self) -> list[str]:
@@ -147,7 +150,8 @@ class Fitting:
     @property
     def prefix(self) -> tuple[str, str, str] | None:
         """The prefix by which all missing keys differ from some left over, with one of each."""
-        first = min(self.missing, default="")
+        lacking = self.missing or ([] if self.fits_at_all else self.left_out)
+        first = min(lacking, default="")
         for other in self._leaves if first else ():
             same = common_start([first, other])
             same = same[: max(same.rfind("/"), same.rfind(".")) + 1]
@@ -158,8 +162,7 @@ class Fitting:
                 same in (old, new)
                 and prefix.endswith((".", "/"))
                 and all(
-                    key.startswith(old) and new + key[len(old) :] in self._leaves
-                    for key in self.missing
+                    key.startswith(old) and new + key[len(old) :] in self._leaves for key in lacking
                 )
             ):
                 return prefix, first, other
@@ -212,6 +215,7 @@ class Fitting:
 
     def _leaf(self, like: Any, key: str) -> Any:
         if not self._is_wanted(key):
+            self.left_out.append(key)
             return like
         _check_no_model(like, key)
         there = self._nodes if is_sparse(like) else self._leaves

@@ -12,7 +12,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, shown_value, warn
+from npzkit.errors import (
+    NpzkitError,
+    TreeMismatchError,
+    TreeMismatchWarning,
+    shown_value,
+    some_of,
+    warn,
+)
 from npzkit.imported import imported
 from npzkit.limits import thread_count
 from npzkit.members.keys import is_within
@@ -238,6 +245,12 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
         error.remedy = (
             "Only dtypes differ: load the values with like={}, and convert them, as "
             "model.load_state_dict does."
+        )
+    elif not fits_at_all and any(fitting.left_out):
+        error.remedy = (
+            f"only= leaves out {some_of(fitting.left_out, shown_value, 5)} of the example, and "
+            "nothing else of it fits: pass keys of the example, such as "
+            f"only={shown_value(fitting.left_out[0])}."
         )
     elif not fits_at_all:
         error.remedy = "Nothing of the archive fits: npzkit.load_tree(file) returns what it has."

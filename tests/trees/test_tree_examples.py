@@ -227,6 +227,20 @@ def test_a_file_of_which_nothing_fits_is_an_error_if_not_strict_too(like):
     assert npzkit.load_tree(stream, like=npzkit.load_tree(stream))["w"].tolist() == [1, 1]
 
 
+@pytest.mark.remedy("of the example, and nothing else of it fits: pass keys of the example")
+def test_an_example_that_only_leaves_out():
+    """The error says that `only` left it out, not that the archive lacks it."""
+    model = {"model": {"w": np.ones(2), "b": np.ones(1)}}
+    stream = saved({**model, "opt": {"m": np.zeros(2)}})
+    for strict in (True, False):
+        with pytest.raises(TreeMismatchError, match="only= leaves out 'model/w'") as caught:
+            npzkit.load_tree(stream, like=model, only="opt", strict=strict)
+        assert str(caught.value).endswith("such as only='model/w'.")
+    assert is_same(npzkit.load_tree(stream, like=model, only="model/w"), model)
+    with pytest.raises(TreeMismatchError, match="differ by the prefix 'model/'"):
+        npzkit.load_tree(stream, like=model["model"], only="model")
+
+
 @pytest.mark.remedy("Only dtypes differ: load the values with like={}, and convert them, as")
 def test_an_example_of_another_dtype():
     """The error says that only dtypes differ, whether or not other values fit."""

@@ -276,7 +276,10 @@ def without_arrays(tree: Any, is_wanted: Callable[[str], bool] = lambda key: Tru
     tied, show = links(tree), shown_value
     keys = [key for key in values_of(tree) if is_wanted(key)]
     values = [show(key) for key in keys if key not in tied]
-    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in keys if key in tied]
+    shared = [
+        f"{show(key)} (use the array of {show(tied[key])}, to which it is tied)"
+        for key in keys if key in tied
+    ]  # fmt: skip
     return [
         f"{format_count(len(found), what)} without an array: {few(found)}"
         for found, what in ((values, "value"), (shared, "tied tensor"))

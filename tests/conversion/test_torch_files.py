@@ -63,7 +63,8 @@ def test_any_format_takes_the_arrays(here):
     torch.save({"model": {"w": WEIGHT, "tied": WEIGHT}, "epoch": 3}, "a.ckpt")
     (note,) = npzkit.convert("a.ckpt", "a.safetensors").notes
     assert note.endswith(
-        "1 tied tensor without an array: 'model/tied' (tied to 'model/w'); only npzkit finds this, in the metadata"
+        "1 tied tensor without an array: 'model/tied' (use the array of 'model/w', to which it is "
+        "tied); only npzkit finds this, in the metadata"
     )
     npzkit.convert("a.safetensors", "a.npz")
     found = npzkit.load_tree("a.npz")

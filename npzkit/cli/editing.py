@@ -182,6 +182,24 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
+def _sharded_writer(file: str) -> npzkit.ShardedWriter | None:
+    """Return what changes a sharded archive, if FILE is a folder with one."""
+    from npzkit.datasets.opening import holds_index
+
+    local = local_path(file)
+    return npzkit.ShardedWriter(file, mode="a") if local and holds_index(local) else None
+
+
+def _keys_in(writer: npzkit.NpzWriter | npzkit.ShardedWriter) -> list[str]:
+    return writer.files if isinstance(writer, npzkit.NpzWriter) else writer._base.order
+
+
+def _values_below(writer: npzkit.NpzWriter | npzkit.ShardedWriter, key: str) -> list[str]:
+    """Return the keys of the values of nested data at a key and below it."""
+    tree = writer._archive.tree if isinstance(writer, npzkit.NpzWriter) else None
+    return [] if tree is None else tree.values_in(key)
+
+
 def _tell(file: str, text: str, *, as_json: bool, **done: list[str]) -> None:
     """Print what was done to a file: as JSON, or as a text."""
     if as_json:
@@ -237,14 +255,23 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than
     half of it is unused, or npzkit repack rewrites it: to get rid of secrets or
-    pickles, repack.
+    pickles, repack. FILE may be the folder of a sharded archive.
 
     Example: npzkit rm model.npz bias
     """
+    if folder := _sharded_writer(file):
+        with folder:
+            removed = keys_named(keys, folder._base.order, file)
+            for key in removed:
+                del folder[key]
+        stays = (
+            "" if as_json else f"; the shards keep the bytes until: npzkit repack {as_word(file)}"
+        )
+        _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
+        return
     with _writer(file) as writer:
-        tree = writer._archive.tree
         arrays = set(writer.files)
-        there = [*writer.files, *([] if tree is None else tree.values_in(""))]
+        there = [*writer.files, *_values_below(writer, "")]
         removed = keys_named(keys, there, file)
         # Tied tensors come first: they need no copy of what goes too. The parts of an array go
         # with it.
@@ -270,21 +297,29 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 def mv(file: str, old: str, new: str, as_json: bool) -> None:
     """Rename the array OLD of the archive FILE to NEW, in place.
 
-    The array keeps its position, its attributes and its bytes.
+    OLD may be a folder of keys, such as model of model/weights and model/bias.
+    The array keeps its position, its attributes and its bytes. FILE may be the folder of a
+    sharded archive.
 
     Example: npzkit mv model.npz weights layer/weights
     """
-    with _writer(file) as writer:
-        old = typed_key(old, writer.files)
-        found = [] if old in writer else keys_named([old], writer.files, file)
-        if found not in ([], [old]):
+    with _sharded_writer(file) or _writer(file) as writer:
+        listed = _keys_in(writer)
+        old = typed_key(old, listed)
+        found = [old] if old in writer else keys_named([old], listed, file)
+        is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
+        if not is_folder or (found != [old] and _values_below(writer, old)):
+            what = "values of nested data too" if is_folder else format_count(len(found), "array")
             raise Refusal(
-                f"{old!r} names {format_count(len(found), 'array')}, and mv renames one at a time: "
+                f"{old!r} names {what}, and mv renames an array, or a folder of keys: "
                 f"npzkit mv {as_word(file)} {as_word(printable(found[0]))} NEW. For several, in "
-                f"Python: with npzkit.NpzWriter({file!r}, mode='a') as w, call "
+                f"Python: with npzkit.{type(writer).__name__}({file!r}, mode='a') as w, call "
                 "w.rename(old, new) for each."
             )
-        writer.rename(old, new)
+        for key in sorted(found, key=len):
+            # The parts of an array went with it.
+            if key in writer or found == [old]:
+                writer.rename(key, new + key.removeprefix(old))
     _tell(file, f"renamed {old} to {new}", as_json=as_json, renamed=[old, new])
 
 

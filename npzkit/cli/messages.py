@@ -315,7 +315,7 @@ def _os_text(error: OSError) -> str:
             if holds_index(path):
                 one = f"npzkit convert {as_word(path)} FILE.npz makes one file of it"
                 adds = f'npzkit.ShardedWriter({path!r}, mode="a") in Python adds to it'
-                return f"{path}: this is a sharded archive. {one}, for rm and mv too; {adds}."
+                return f"{path}: this is a sharded archive. {one}; {adds}."
     # Windows allows no such name.
     is_missing = error.errno in (errno.ENOENT, errno.EINVAL)
     if isinstance(name, str) and is_missing and (use := _use_of_key(name)):

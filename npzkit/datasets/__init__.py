@@ -36,7 +36,7 @@ NOT_AN_INDEX = "the archive is not the index of a sharded archive"
 # - Names of shards are random within their attempt. A task that runs twice writes two shards, and
 #   the record that reaches the commit names the one that counts.
 # - A part that is read has the CRC-32, size and method of the index, in a shard that is the one
-#   of the index. Where it belongs is the index's to say; `verify` compares key, place, shape and
+#   of the index. Where it belongs is the index's to say; `verify` compares place, shape and
 #   dtype with what the shard says. An array without items has no part, so the index names a shard
 #   that has it. Attributes are not compared, because a commit may add to those of the parts.
 # - An index that was durable says so: a commit that adds to it syncs only what is new. Otherwise

@@ -1,7 +1,7 @@
-"""What a sharded archive has to which shards are added.
+"""What a sharded archive has that is changed: its arrays, to which shards are added.
 
-Owns which of its parts stay: all but those of arrays that are replaced; and where appended rows go.
-A shard that is there is never changed.
+Owns which of its parts stay, and under which keys: all but those of arrays that are replaced or
+removed; and where appended rows go. A shard that is there is never changed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from npzkit.datasets import INDEX_NAME
 from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
-from npzkit.datasets.sharding import ShardPart, recorded
-from npzkit.errors import REPLACE, KeyExistsError
+from npzkit.datasets.sharding import AS_ONE_FILE, ShardPart, recorded
+from npzkit.errors import REPLACE, KeyExistsError, UnsupportedError
 from npzkit.limits import Limits
-from npzkit.members.keys import missing
-from npzkit.members.metadata import TREE_KEY, nested_data
+from npzkit.members.keys import SUFFIX, check_key, missing
+from npzkit.members.metadata import FLAT, PARTS_ATTRIBUTE, TREE_KEY, nested_data
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
 
@@ -39,6 +39,8 @@ class Base:
     def __init__(self, before: tuple[bytes, Index] | tuple[None, None] | None = None) -> None:
         self.before = before
         self.index = None if before is None else before[1]
+        # The number in the index of each array that stays, by its key now.
+        self._numbers = {} if self.index is None else {k: n for n, k in enumerate(self.index.keys)}
         # How many rows an array has with those that were appended.
         self._grown: dict[str, int] = {}
 
@@ -58,13 +60,23 @@ class Base:
     @property
     def order(self) -> list[str]:
         """Its keys."""
-        return [] if self.index is None else self.index.keys
+        return list(self._numbers)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether arrays were removed or renamed."""
+        return self.index is not None and self.order != self.index.keys
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._named(key) in self._numbers
+
+    def _named(self, key: str) -> str:
+        """Return the key that is meant, with or without ``.npy``."""
+        return key if key in self._numbers else key.removesuffix(SUFFIX)
 
     def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
-        if overwrite or self.index is None:
-            return
-        if self.index.number(key) is not None or key in self._values:
+        if not overwrite and (key in self or key in self._values):
             raise KeyExistsError(
                 "this key is already in the archive", path=path, key=key, remedy=REPLACE
             )
@@ -76,14 +88,10 @@ class Base:
 
     def appended(self, key: str, rows: Any, path: str) -> ShardPart | None:
         """Return some rows as the next part of an array; None if there are none."""
-        index = self.index
-        number = None if index is None else index.number(key)
-        if index is None or number is None:
-            error = missing(key, self.order, path)
-            told = "Save it first with writer[key] = rows, and commit; later writers can append."
-            error.remedy = f"{told} {error.remedy or ''}".strip()
-            raise error
-        key, shape = index.keys[number], index.shape(number)
+        told = "Save it first with writer[key] = rows, and commit; later writers can append."
+        index, key = self._committed(key, path, told)
+        number = self._numbers[key]
+        shape = index.shape(number)
         array = as_rows(rows, key, shape, index.dtype(number))
         if not len(array):
             return None
@@ -92,11 +100,52 @@ class Base:
         offset = start, *(0 for _ in shape[1:])
         return ShardPart(key, array, offset, (self._grown[key], *shape[1:]))
 
+    def _committed(self, key: str, path: str, told: str = "") -> tuple[Index, str]:
+        """Return the index, and the key of it that is meant.
+
+        If there is none, `told` comes before what else the error says.
+        """
+        named = self._named(key)
+        if self.index is None or named not in self._numbers:
+            error = missing(key, self.order, path)
+            error.remedy = f"{told} {error.remedy or ''}".strip()
+            raise error
+        return self.index, named
+
+    def remove(self, key: str, path: str) -> None:
+        """Leave an array out of what stays."""
+        del self._numbers[self._editable(key, path)]
+
+    def rename(self, old: str, new: str, path: str) -> None:
+        """Give an array that stays another key, at the same place in the order."""
+        old = self._editable(old, path)
+        check_key(new)
+        self._numbers = {new if k == old else k: n for k, n in self._numbers.items()}
+
+    def _editable(self, key: str, path: str) -> str:
+        """Return the key of an array that stands alone, and has no rows that are uncommitted."""
+        told = "" if self.index else "Mode 'a' changes an archive that is there."
+        index, key = self._committed(key, path, told)
+        what = remedy = ""
+        owners = {key, key.rpartition(".")[0]} & self._numbers.keys()
+        if key in self._grown:
+            what, remedy = "rows were appended to it", "Commit them first."
+        elif self.metadata.get(TREE_KEY, FLAT) != FLAT:
+            what, remedy = "the folder has nested data", AS_ONE_FILE
+        elif any(PARTS_ATTRIBUTE in index.attrs(self._numbers[one]) for one in owners):
+            what, remedy = "it is saved in several arrays", AS_ONE_FILE
+        if what:
+            raise UnsupportedError(
+                f"the array is not removed or renamed: {what}", path=path, key=key, remedy=remedy
+            )
+        return key
+
     def followed_by(self, records: Iterable[ShardRecord]) -> list[ShardRecord]:
         """Return the shards of the archive that stay, and new ones behind them."""
         new = list(records)
         replaced = {part.key for record in new for part in record.parts} - self._grown.keys()
-        kept = [] if self.index is None else recorded(self.index, replaced, self._grown)
+        numbers = {key: number for key, number in self._numbers.items() if key not in replaced}
+        kept = [] if self.index is None else recorded(self.index, numbers, self._grown)
         return kept + [
             record._replace(parts=tuple(map(self._with_rows, record.parts))) for record in new
         ]

@@ -97,7 +97,6 @@ def differences(
     # Rows may have been appended since.
     is_shorter = there[1:] == shape[1:] and there[:1] < shape[:1]
     pairs: list[tuple[str, Any, Any]] = [
-        ("key", found.key, index.keys[number]),
         ("complete shape", shape if is_shorter else there, shape),
         ("dtype", (found.dtype, found.extension), index.descr(number)),
     ]
@@ -209,7 +208,7 @@ def _shard_findings(
         yield _in_shard(name, array, row._replace(what=row.what + of), at)
     for key, found in stored.items() if is_complete else ():
         if key not in keys and 0 not in found.shape:
-            what = f"its array {key!r} is no part of the archive"
+            what = f"its array {key!r} is no part of the archive; repack removes it"
             yield _in_shard(name, None, Finding(None, "note", what))
 
 

@@ -42,13 +42,14 @@ from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,
     IndexFormatError,
+    KeyExistsError,
     MissingShardError,
     NpzkitError,
-    UnsupportedError,
 )
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.stores.objects import NOTHING_ADDED
+from npzkit.writing.listed_members import REMOVE_FIRST
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Found, Objects
@@ -188,9 +189,8 @@ class ShardedWriter:
 
     def __contains__(self, key: object) -> bool:
         """Whether the archive that is added to, or what this writer wrote, has an array."""
-        index = self._base.index
         return (
-            (isinstance(key, str) and index is not None and index.number(key) is not None)
+            key in self._base
             or any(part.key == key for record in self._records for part in record.parts)
             or (self._shard is not None and key in self._shard)
         )
@@ -217,18 +217,17 @@ class ShardedWriter:
                 path=self._place.name, remedy="Make a writer here, with the same attempt.",
             )  # fmt: skip
 
+    def _check_open(self) -> None:
+        self._check_own()
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the writer is closed", path=self._place.name, remedy="Make a new one."
+            )
+
     # -- arrays -------------------------------------------------------------
 
     def __setitem__(self, key: str, array: Any) -> None:
         self.add(key, array)
-
-    def __delitem__(self, key: str) -> None:
-        """Raise UnsupportedError: a shard never changes, and has many arrays."""
-        raise UnsupportedError(
-            "arrays of a sharded archive cannot be removed", path=self._place.name, key=key,
-            remedy="Make one file of it, with npzkit.convert(folder, 'new.npz'), and remove it "
-            "there.",
-        )  # fmt: skip
 
     def add(
         self,
@@ -321,6 +320,57 @@ class ShardedWriter:
             with self._open_shard() as shard:
                 add_part(shard, part)
 
+    def __delitem__(self, key: str) -> None:
+        """Remove an array of the archive, in mode "a", with this writer's `commit`.
+
+        Its bytes stay in the shards until they have no other array, or until `npzkit.repack`.
+
+        Raises
+        ------
+        MemberNotFoundError
+            No array with this key was committed.
+        UnsupportedError
+            Rows were appended to it and are not committed, or it belongs to nested data.
+        ClosedArchiveError
+            The writer is closed.
+        """
+        self._check_open()
+        self._base.remove(key, self._place.name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give an array of the archive another key, in mode "a", with this writer's `commit`.
+
+        Its place in the order and its shards stay the same.
+
+        Raises
+        ------
+        UnsafeNameError
+            `new` cannot be used.
+        KeyExistsError
+            `new` already exists.
+        MemberNotFoundError, UnsupportedError, ClosedArchiveError
+            As ``del writer[old]``.
+
+        Examples
+        --------
+        >>> import npzkit, numpy as np
+        >>> folder = "memory://doctest/renamed"
+        >>> with npzkit.ShardedWriter(folder) as w:
+        ...     w["a"], w["b"] = np.ones(2), np.zeros(2)
+        >>> with npzkit.ShardedWriter(folder, mode="a") as w:
+        ...     w.rename("a", "first")
+        ...     del w["b"]
+        >>> list(npzkit.open(folder))
+        ['first']
+        """
+        self._check_open()
+        if new in self and new != old:
+            raise KeyExistsError(
+                "this key is already in the archive", path=self._place.name, key=new,
+                remedy=REMOVE_FIRST,
+            )  # fmt: skip
+        self._base.rename(old, new, self._place.name)
+
     def update(self, arrays: Mapping[str, Any]) -> None:
         """Write complete arrays by their keys, which is faster than one by one.
 
@@ -345,11 +395,7 @@ class ShardedWriter:
     @contextlib.contextmanager
     def _open_shard(self) -> Iterator[NpzWriter]:
         """Yield the shard to write to, which is completed if it is full then."""
-        self._check_own()
-        if not self._is_open:
-            raise ClosedArchiveError(
-                "the writer is closed", path=self._place.name, remedy="Make a new one."
-            )
+        self._check_open()
         if self._shard is None:
             name = self._next_name()
             self._shard = NpzWriter(self._place.file(name), "x", **self._options)
@@ -530,7 +576,7 @@ class ShardedWriter:
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         is_changed = self.is_adding and self.metadata != self._base.metadata
-        has_new = self._shard or self._records or is_changed
+        has_new = self._shard or self._records or is_changed or self._base.is_edited
         if exc_type is None and self._is_open and self._commits_itself and has_new:
             self.commit()
         elif exc_type is None:

@@ -56,9 +56,11 @@ _NOT_COMMITTED = (
     f"the folder has shards, but no {INDEX_NAME}: its archive was never committed, or its index "
     "was removed"
 )
-NAME_A_FOLDER = (
-    "Name a folder, which gets several files. npzkit.convert(folder, 'a.npz') makes one file of it."
+AS_ONE_FILE = "" + Advice(
+    "npzkit.convert(folder, 'a.npz') makes one file of it.",
+    "npzkit convert FOLDER FILE.npz makes one file of it.",
 )
+NAME_A_FOLDER = f"Name a folder, which gets several files. {AS_ONE_FILE}"
 """The remedy where those that write at the same time are to write to one file."""
 
 
@@ -265,18 +267,16 @@ def read_records(place: Objects, names: Iterable[str]) -> list[ShardRecord]:
 
 
 def recorded(
-    index: Index, without: Container[str] = (), rows: Mapping[str, int] | None = None
+    index: Index, numbers: Mapping[str, int], rows: Mapping[str, int]
 ) -> list[ShardRecord]:
-    """Return the records of the shards that an index names.
+    """Return the records of the shards that an index names, with some of its arrays.
 
-    Arrays `without` are left out, and some have so many `rows` now.
+    Those have the `numbers` in the index and these keys, and some so many `rows` now.
     """
     parts: list[list[StoredPart]] = [[] for _ in index.shards]
-    for number, key in enumerate(index.keys):
-        if key in without:
-            continue
+    for key, number in numbers.items():
         shape, descr, attrs = index.shape(number), index.descr(number), index.attrs(number)
-        if rows and key in rows:
+        if key in rows:
             shape = rows[key], *shape[1:]
         form = *descr, index.fortran_order(number), attrs
         for row in list(index.parts(number)) or [index.home_part(number)]:

@@ -148,21 +148,31 @@ def test_an_array_is_renamed(cli, archive):
     assert content() == {"first/x": [0, 1, 2], "y": [1.0] * 1000}
 
 
-def test_mv_renames_one_array(cli, archive):
-    """A pattern or a folder of keys is refused, with what renames one, and several."""
+def test_mv_renames_an_array_or_a_folder_of_keys(cli, archive):
+    """A pattern is refused, with what renames one, and several."""
     npzkit.save("a.npz", {"a/x": np.ones(1), "a/y": np.zeros(1)})
-    for old in ("a/*", "a"):
-        found = cli("mv", "a.npz", old, "b/*")
-        assert found.code == 2
-        told = f"'{old}' names 2 arrays, and mv renames one at a time: npzkit mv a.npz a/x NEW."
-        assert told in found.err
-        assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
-    assert cli("mv", "a.npz", "a/x", "NEW").code == 0
+    found = cli("mv", "a.npz", "a/*", "b/*")
+    assert found.code == 2
+    told = "'a/*' names 2 arrays, and mv renames an array, or a folder of keys: npzkit mv a.npz a/x"
+    assert told in found.err
+    assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
     assert "no array matches 'z*'" in cli("mv", "a.npz", "z*", "b").err
-    with npzkit.NpzWriter("a.npz", mode="a") as w:
-        for key in w.files:
-            w.rename(key, f"b/{key}")
-    assert content() == {"b/NEW": [1.0], "b/a/y": [0.0]}
+    assert cli("mv", "a.npz", "a", "b").out == "a.npz: renamed a to b\n"
+    assert content() == {"b/x": [1.0], "b/y": [0.0]}
+    assert cli("mv", "a.npz", "b/x", "c").code == 0
+    assert content() == {"c": [1.0], "b/y": [0.0]}
+
+
+def test_mv_of_a_part_of_nested_data(cli, archive):
+    """Its arrays are renamed, masked ones with their masks; what has values too is refused."""
+    masked = np.ma.array([1.0, 2.0], mask=[True, False])
+    npzkit.save("a.npz", {"ema": {"w": masked, "b": np.ones(2)}, "opt": {"m": np.ones(1), "lr": 1}},
+                masked="split")  # fmt: skip
+    assert cli("mv", "a.npz", "ema", "net/ema").code == 0
+    tree = npzkit.load_tree("a.npz")
+    assert (tree.keys(), tree["net"]["ema"]["w"].tolist()) == ({"net", "opt"}, [None, 2.0])
+    assert "names values of nested data too" in cli("mv", "a.npz", "opt", "o").err
+    assert npzkit.load_tree("a.npz")["opt"]["lr"] == 1
 
 
 def test_the_parts_of_an_array_go_with_it(cli, archive):

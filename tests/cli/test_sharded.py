@@ -245,11 +245,25 @@ def test_commands_that_take_one_file(folder, cli, tmp_path):
     np.save(tmp_path / "x.npy", np.ones(2))
     one = tmp_path / "one.npz"
     told = f"sharded archive. npzkit convert {as_word(str(folder))} FILE.npz makes one file of it"
-    told += ", for rm and mv too;"
-    commands = ("mv", "w", "v"), ("rm", "v"), ("add", str(tmp_path / "x.npy"))
+    commands = [("add", str(tmp_path / "x.npy"))]
     for command, *rest in commands:
         found = cli(command, str(folder), *rest)
         assert (found.code, told in found.err) == (2, True), found
     assert cli("convert", str(folder), str(one)).code == 0
     for command, *rest in commands:
         assert cli(command, str(one), *rest).code == 0
+
+
+def test_arrays_of_a_folder_are_removed_and_renamed(folder, cli):
+    """rm and mv change the index alone, and rm says how the bytes go."""
+    shards = {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
+    assert cli("mv", folder, "w", "layer/w").out == f"{folder}: renamed w to layer/w\n"
+    result = cli("rm", folder, "layer/[0-9]*")
+    assert (result.code, f"until: npzkit repack {as_word(str(folder))}" in result.out) == (0, True)
+    with npzkit.open(folder) as npz:
+        assert npz.files == ["layer/w"]
+        assert np.array_equal(npz["layer/w"], WHOLE)
+    left = {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
+    assert left.items() <= shards.items()
+    assert cli("rm", folder, "typo").code == 2
+    assert cli("verify", folder).code == 0

@@ -18,11 +18,14 @@ from npzkit.datasets.repacked_shards import repack_shards
 from npzkit.datasets.sharding import place_of
 from npzkit.errors import (
     ArchiveLockedError,
+    ClosedArchiveError,
     IndexFormatError,
     KeyExistsError,
     MemberNotFoundError,
     MissingShardError,
     StaleArchiveError,
+    UnsafeNameError,
+    UnsupportedError,
 )
 from npzkit.stores.objects import LocalFolder
 
@@ -488,3 +491,85 @@ def test_a_writer_is_asked_for_a_key(tmp_path):
             assert 5 not in writer
     with npzkit.open(tmp_path / "F") as npz:
         assert npz["log"][:, 0].tolist() == [0, 1, 2]
+
+
+def test_arrays_are_removed_and_renamed(folder):
+    """Without `attempt`, the end of the block commits it; rows can be appended under the new key."""
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        del writer["other"]
+        writer.rename("log", "loss")
+        assert ("other" in writer, "log" in writer, "loss.npy" in writer) == (False, False, True)
+        writer.append("loss", [[6, 7]])
+        writer["log"] = np.zeros(3)
+    with npzkit.open(folder) as npz:
+        assert npz.files == ["loss", "log"]
+        assert npz["loss"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert npz.info("loss").attrs == {"unit": "m"}
+        assert npz["log"].tolist() == [0, 0, 0]
+        report = npz.verify()
+    assert (report.ok, ["repack removes it" in row.what for row in report.rows]) == (True, [True])
+    with npzkit.ShardedWriter(folder, mode="a") as writer:
+        writer.rename("loss", "loss")
+        for key in ("loss", "log"):
+            del writer[key]
+    with npzkit.open(folder) as npz:
+        assert (npz.files, dict(npz.metadata)) == ([], {"step": 1})
+
+
+def test_a_renamed_array_is_replaced_and_repacked(tmp_path):
+    """Its new key is that of later edits, also once all arrays have new shards."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["a"], writer["b"] = np.arange(2), np.arange(3)
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer.rename("a", "c")
+        writer.rename("b", "a")
+    npzkit.repack(tmp_path)
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer.add("c", np.ones(1), overwrite=True)
+    with npzkit.open(tmp_path) as npz:
+        assert {key: npz[key].tolist() for key in npz} == {"c": [1.0], "a": [0, 1, 2]}
+        assert npz.verify().ok
+
+
+def test_what_is_not_removed_or_renamed(tmp_path):
+    """Keys that are not committed or taken, and arrays with new rows, are errors; nothing changes."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"] = np.ones((2, 2))
+        with pytest.raises(MemberNotFoundError, match="Mode 'a'"):
+            del writer["x"]
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer["y"] = np.ones(2)
+        with pytest.raises(KeyExistsError, match="Remove it first with del"):
+            writer.rename("x", "y")
+        with pytest.raises(UnsafeNameError):
+            writer.rename("x", "../x")
+        with pytest.raises(MemberNotFoundError, match="Did you mean 'x'"):
+            writer.rename("x ", "z")
+        writer.append("x", np.zeros((1, 2)))
+        for edit in (writer.__delitem__, lambda key: writer.rename(key, "z")):
+            with pytest.raises(UnsupportedError, match=r"appended to it.*Commit them first"):
+                edit("x")
+    with pytest.raises(ClosedArchiveError):
+        del writer["x"]
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer.rename("x", "z")
+    with npzkit.open(tmp_path) as npz:
+        assert {key: npz[key].shape for key in npz} == {"z": (3, 2), "y": (2,)}
+
+
+@pytest.mark.remedy("npzkit.convert(folder, 'a.npz') makes one file of it.")
+def test_arrays_of_nested_data_stay(tmp_path):
+    """The note on their structure is not edited in a folder; in one file, it is."""
+    folder = tmp_path / "step"
+    npzkit.save(tmp_path / "tree.npz", {"model": {"w": np.ones(2)}, "lr": 0.5})
+    with npzkit.open(tmp_path / "tree.npz") as npz:
+        writer = npzkit.ShardedWriter(folder, metadata=dict(npz.metadata))
+        writer.update(npz)
+        writer.commit()
+    writer = npzkit.ShardedWriter(folder, mode="a")
+    with pytest.raises(UnsupportedError, match="nested data") as caught:
+        writer.rename("model/w", "w")
+    assert "npzkit.convert(folder, 'a.npz')" in caught.value.remedy
+    npzkit.convert(folder, tmp_path / "a.npz")
+    with npzkit.NpzWriter(tmp_path / "a.npz", mode="a") as writer:
+        writer.rename("model/w", "w")

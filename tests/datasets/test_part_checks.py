@@ -77,13 +77,6 @@ def exchange_parts(index):
         exchange(parts[name], part_of(index, "w", 0), part_of(index, "w", 1))
 
 
-def exchange_parts_of_arrays(index):
-    parts = index["parts"]
-    one, other = part_of(index, "u", 0), part_of(index, "v", 0)
-    parts["key"][one], parts["key"][other] = "v", "u"
-    exchange(parts["crc32"], one, other)
-
-
 def exchange_names(index):
     keys = index["arrays"]["key"]
     exchange(keys, keys.index("u"), keys.index("v"))
@@ -91,12 +84,6 @@ def exchange_names(index):
 
 def exchange_crcs(index):
     exchange(index["parts"]["crc32"], part_of(index, "u", 0), part_of(index, "v", 0))
-
-
-def rename_an_array(index):
-    part = part_of(index, "u", 0)
-    index["arrays"]["key"][index["arrays"]["key"].index("u")] = "other"
-    index["parts"]["key"][part] = "u"
 
 
 def exchange_empty_shapes(index):
@@ -115,8 +102,8 @@ OTHER_DATA = [
 ]  # fmt: skip
 """Each change by which an array of the index would get the data of another part."""
 OTHER_PLACE = [
-    ("w", exchange_offsets), ("w", exchange_parts), ("u", exchange_parts_of_arrays),
-    ("other", rename_an_array), ("empty", exchange_empty_shapes), ("empty", exchange_empty_dtypes),
+    ("w", exchange_offsets), ("w", exchange_parts),
+    ("empty", exchange_empty_shapes), ("empty", exchange_empty_dtypes),
 ]  # fmt: skip
 """Each change after which the index is of one piece, and no other than its shards say."""
 READS = {

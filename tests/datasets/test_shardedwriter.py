@@ -21,7 +21,6 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     UnsafeNameError,
-    UnsupportedError,
 )
 from npzkit.stores.objects import LocalFolder
 from sharded import WHOLE, index_of, write_index, write_run
@@ -52,22 +51,6 @@ def test_a_writer_rolls_over(tmp_path):
     assert w.shards == [name for name in names(tmp_path) if name.startswith("shard-")]
     with npzkit.open(tmp_path) as npz:
         assert list(npz) == [f"a{at}" for at in range(6)]
-
-
-@pytest.mark.remedy("Make one file of it, with npzkit.convert(folder")
-def test_an_array_is_not_removed(tmp_path):
-    """The error says that one file can be made of the archive, from which it can be removed."""
-    write_run(tmp_path / "run", attempt="a")
-    with (
-        pytest.raises(UnsupportedError, match="Make one file of it") as caught,
-        npzkit.ShardedWriter(tmp_path / "run", mode="a") as w,
-    ):
-        del w["w"]
-    assert caught.value.key == "w"
-    npzkit.convert(tmp_path / "run", tmp_path / "new.npz")
-    with npzkit.NpzWriter(tmp_path / "new.npz", mode="a") as one:
-        del one["w"]
-        assert "w" not in one.files
 
 
 def test_a_straggler_of_another_attempt_is_not_a_part(tmp_path):

@@ -346,7 +346,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         Returns
         -------
         dict of str to numpy.ndarray
-            In the order of `keys`, or of the archive. Arrays are new and
+            In the order of `keys`, or of the archive. What is no array is bytes. Arrays are new and
             writable even if `mmap_mode` was given. Arrays of less than 16 MiB may
             share up to 32 MiB of memory: to keep only a few of them, copy those.
 

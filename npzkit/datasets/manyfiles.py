@@ -86,7 +86,7 @@ def open_many(
     on_error : {"raise", "warn"}, default "raise"
         What to do about files that cannot be opened, or do not fit the first one: raise
         an error, or leave them out with one warning. Data that is damaged behind a sound header
-        is found when it is read, and raises an error then.
+        raises an error when it is read; parts of arrays above 256 KiB only if npzkit wrote them.
 
     Returns
     -------

@@ -101,7 +101,11 @@ def _binary_stdin() -> BinaryIO:
 @click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
 @keys_option("Join", "loss/*")
-@click.option("--skip", is_flag=True, help="Leave out what is damaged or cannot be joined.")
+@click.option(
+    "--skip", is_flag=True,
+    help="Leave out what cannot be joined, and damaged files with all their arrays; npzkit repair "
+    "FILE -o OTHER saves the sound ones.",
+)  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(

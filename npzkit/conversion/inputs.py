@@ -27,6 +27,7 @@ from npzkit.datasets.opening import holds_index, is_npy, is_sharded, open
 from npzkit.datasets.paths import find_files
 from npzkit.display.blocks import is_taken_by_parts
 from npzkit.errors import (
+    SAVE_SOUND,
     Advice,
     ConversionError,
     KeyExistsError,
@@ -228,7 +229,13 @@ def _check_all(items: Iterable[Input]) -> None:
 
 
 def _leave_out(path: str, error: Exception, say: Say) -> None:
-    say(f"left out {printable(path)}: {why_left_out(error)}")
+    if not isinstance(error, NpzkitError) or error.key is None:
+        say("left out " + printable(path) + ": " + why_left_out(error))
+        return
+    note = "left out " + printable(path) + " with all its arrays: " + why_left_out(error)
+    # That of a shard has another path.
+    is_saved = error.is_damage and error.path == path
+    say(note + "; " + SAVE_SOUND + " saves the sound ones" if is_saved else note)
 
 
 def _apart(found: list[Packed], say: Say) -> list[Packed]:

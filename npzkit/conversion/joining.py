@@ -139,7 +139,7 @@ def _note_left_out(many: ManyFiles, left_out: Mapping[str, str], say: Say) -> No
         for values in without_arrays(note):
             say(f"left out {values}")
     for name, reason in left_out.items():
-        say(f"left out {printable(name)}: {reason}")
+        say("left out " + printable(name) + ": " + reason)
     if left_out:
         count, first = len(many.paths), printable(shown_url(many.paths[0]))
         total = count + len(left_out)

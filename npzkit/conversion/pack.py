@@ -113,11 +113,11 @@ def pack(
         Which arrays are joined: keys, folders of keys, or patterns such as ``"loss/*"``. By
         default all. Only with `join`.
     skip : bool, default False
-        Whether to leave out, with a note, files that cannot be opened or are damaged, for
-        which all is read twice. With `join`, also files that do not fit the first one, and arrays
-        that lack `axis`, such as scalars, or hold Python objects, instead of raising
-        DifferentFilesError, ConversionError or UnsupportedError. If none of several others
-        fits the first one, that is a DifferentFilesError still.
+        Whether to leave out, with a note, files that cannot be opened or are damaged, with all
+        their arrays; for this, all is read twice. With `join`, also files that do not fit the
+        first one, and arrays that lack `axis`, such as scalars, or hold Python objects, instead
+        of raising DifferentFilesError, ConversionError or UnsupportedError. If none of several
+        others fits the first one, that is a DifferentFilesError still.
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional

@@ -568,3 +568,17 @@ def test_joining_damaged_files(cli, here):
     assert not os.path.exists("all.npz")
     found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
     assert (found.code, "left out 1.npz: the data is damaged: its CRC-32" in found.err) == (0, True)
+
+
+def test_what_skip_leaves_out(cli, here):
+    """Notes are in the prompt's words: the command that saves sound arrays, and the option."""
+    npzkit.save("a.npz", {"a": np.arange(3)})
+    npzkit.save("b.npz", {"b": np.arange(3), "sound": np.ones(2)})
+    damage("b.npz", "b")
+    found = cli("pack", "all.npz", "a.npz", "b.npz", "--skip")
+    assert (found.code, found.out[:16]) == (0, "all.npz: 1 array")
+    assert found.err.splitlines() == [
+        "npzkit: left out b.npz with all its arrays: the data is damaged: its CRC-32 differs "
+        "(key 'b'); npzkit repair FILE -o OTHER saves the sound ones",
+    ]
+    assert "with all their arrays" in " ".join(cli("pack", "--help").out.split())

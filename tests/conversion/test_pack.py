@@ -672,7 +672,7 @@ def test_patterns(here):
 def test_damaged_inputs_are_left_out(here):
     """With `skip`, each with a note: archives, and files in a folder; not if nothing is left."""
     npzkit.save("a.npz", {"a": np.zeros(3)})
-    npzkit.save("b.npz", {"b": np.arange(1 << 20)})
+    npzkit.save("b.npz", {"b": np.arange(1 << 20), "sound": np.ones(2)})
     damage("b.npz", "b")
     (here / "c.npz").write_bytes(b"no archive")
     (here / "in").mkdir()
@@ -684,7 +684,10 @@ def test_damaged_inputs_are_left_out(here):
     report = npzkit.pack("all.npz", inputs, skip=True)
     assert report.keys == ("a", "d")
     assert [note.split(":")[0].replace(os.sep, "/") for note in report.notes] == [
-        "left out b.npz", "left out c.npz", "left out in/e.npy"
+        "left out b.npz with all its arrays", "left out c.npz", "left out in/e.npy"
     ]  # fmt: skip
+    assert report.notes[0].endswith("; npzkit.repair(path, output) saves the sound ones")
+    npzkit.repair("b.npz", "b.sound.npz")
+    assert npzkit.pack("all.npz", ["a.npz", "b.sound.npz"], overwrite=True).keys == ("a", "sound")
     with pytest.raises(NpzkitError):
         npzkit.pack("none.npz", inputs[1:3], skip=True)

@@ -320,7 +320,11 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Packed:
     if is_folder:
         return Packed(list(_in_folder(path, prefix, say, archives)))
     if is_array:
-        return Packed(list(_in_file(stem if key is None else key, file, say, **pickling)))
+        items = list(_in_file(stem if key is None else key, file, say, **pickling))
+        # A pipe is read only once.
+        is_checked = archives.skip and not stat.S_ISFIFO(mode)
+        _check_all(items if is_checked else ())
+        return Packed(items)
     check_no_table(path)
     raise ConversionError(
         f"the file's suffix is none of {SUFFIX} .npz", path=path,

@@ -575,10 +575,12 @@ def test_what_skip_leaves_out(cli, here):
     npzkit.save("a.npz", {"a": np.arange(3)})
     npzkit.save("b.npz", {"b": np.arange(3), "sound": np.ones(2)})
     damage("b.npz", "b")
-    found = cli("pack", "all.npz", "a.npz", "b.npz", "--skip")
+    np.save("o.npy", np.array([{}], object))
+    found = cli("pack", "all.npz", "a.npz", "b.npz", "o.npy", "--skip")
     assert (found.code, found.out[:16]) == (0, "all.npz: 1 array")
     assert found.err.splitlines() == [
         "npzkit: left out b.npz with all its arrays: the data is damaged: its CRC-32 differs "
         "(key 'b'); npzkit repair FILE -o OTHER saves the sound ones",
+        "npzkit: left out o.npy: Object arrays cannot be loaded without --allow-pickle",
     ]
     assert "with all their arrays" in " ".join(cli("pack", "--help").out.split())

@@ -691,3 +691,18 @@ def test_damaged_inputs_are_left_out(here):
     assert npzkit.pack("all.npz", ["a.npz", "b.sound.npz"], overwrite=True).keys == ("a", "sound")
     with pytest.raises(NpzkitError):
         npzkit.pack("none.npz", inputs[1:3], skip=True)
+
+
+def test_python_objects_are_left_out(here):
+    """With `skip`, of a file as of one in a folder; an archive with some has no advice to repair it."""
+    npzkit.save("a.npz", {"a": np.zeros(3)})
+    np.save("o.npy", np.array([{}], object))
+    np.savez("o.npz", o=np.array([{}], object), x=np.ones(2))
+    report = npzkit.pack("all.npz", ["a.npz", "o.npy", "o.npz"], skip=True)
+    what = "Object arrays cannot be loaded when allow_pickle=False"
+    assert report.keys == ("a",)
+    assert report.notes == (
+        f"left out o.npy: {what}", f"left out o.npz with all its arrays: {what} (key 'o')"
+    )  # fmt: skip
+    allowed = npzkit.pack("b.npz", ["a.npz", "o.npy"], skip=True, allow_pickle=True)
+    assert (allowed.keys, allowed.notes) == (("a", "o"), ())

@@ -20,7 +20,7 @@ from npzkit.codecs.coding import STORED
 from npzkit.errors import SAVE_PARTIAL, Advice, NotMappableError, NpzkitError
 from npzkit.files.source import Source, SourceFile
 from npzkit.format.array import read_header
-from npzkit.format.header import CUT_HEADER_REMEDY, CUT_REMEDY, MAGIC_PREFIX
+from npzkit.format.header import CUT_HEADER_REMEDY, MAGIC_PREFIX, NpyHeader
 from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -131,11 +131,13 @@ class NpyContents(OpenedArchive):
 
     def explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         # Unlike of a member, its rows can be saved.
-        if error.remedy == DAMAGED_REMEDY and error.what.startswith("EOF"):
-            is_header = "array data" not in error.what
-            error.remedy = CUT_HEADER_REMEDY if is_header else CUT_REMEDY
-        elif error.what == BYTES_FOLLOW:
-            error.remedy = _LEAVE_OUT
+        is_cut = error.remedy == DAMAGED_REMEDY and error.what.startswith("EOF")
+        if is_cut or error.what == BYTES_FOLLOW:
+            header = _header_at(self.source, error.offset or 0, self.reader.header_limit)
+            if is_cut:
+                error.remedy = header.cut_remedy if header else CUT_HEADER_REMEDY
+            elif header and header.row_size:
+                error.remedy = _LEAVE_OUT
         return super().explain(error, key)
 
 
@@ -167,13 +169,20 @@ def _begins(source: Source, limit: int | None) -> Iterator[int]:
 
 def _end_before_another(source: Source, begin: int, limit: int | None) -> int | None:
     """Return where an array ends if another one follows it; None if that is not known."""
-    stream = SourceFile(source, source.size)
-    stream.seek(begin)
-    try:
-        header = read_header(stream, limit)
-    except NpzkitError:
+    header = _header_at(source, begin, limit)
+    if header is None:
         # Who reads the array gets the error.
         return None
     end = begin + header.data_offset + header.nbytes
     is_followed = source.read_within(end, len(MAGIC_PREFIX)) == MAGIC_PREFIX
     return end if is_followed and not header.dtype.hasobject else None
+
+
+def _header_at(source: Source, begin: int, limit: int | None) -> NpyHeader | None:
+    """Return the header of the array that begins somewhere; None if it cannot be read."""
+    stream = SourceFile(source, source.size)
+    stream.seek(begin)
+    try:
+        return read_header(stream, limit)
+    except NpzkitError:
+        return None

@@ -17,7 +17,7 @@ from npzkit.files.disk import File
 from npzkit.files.file_objects import open_regular
 from npzkit.format.array import check_addressable, needs_pickle, read_header
 from npzkit.format.descr import drop_metadata, dtype_to_descr
-from npzkit.format.header import CUT_REMEDY, end_of_data, format_header, index_shape, warn_python2
+from npzkit.format.header import NpyHeader, end_of_data, format_header, index_shape, warn_python2
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 
@@ -108,7 +108,7 @@ def open_memmap(
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order
         _check_mappable(dtype)
         offset = header.data_offset
-        _check_backed(path, offset, header.nbytes)
+        _check_backed(path, header)
         check_addressable(shape, dtype)
         if mode == "r+":
             File(path).fill_holes(offset, header.nbytes)
@@ -123,8 +123,9 @@ def _check_mappable(dtype: np.dtype[Any]) -> None:
         )
 
 
-def _check_backed(path: str, offset: int, size: int) -> None:
+def _check_backed(path: str, header: NpyHeader) -> None:
     """Raise NpyFormatError if the file is too short: mode ``"r+"`` would extend it."""
-    found = os.stat(path).st_size - offset
+    found, size = os.stat(path).st_size - header.data_offset, header.nbytes
     if found < size:
-        raise end_of_data("array data", size, max(found, 0), remedy=CUT_REMEDY).locate(path=path)
+        error = end_of_data("array data", size, max(found, 0), remedy=header.cut_remedy)
+        raise error.locate(path=path)

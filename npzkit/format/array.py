@@ -23,7 +23,6 @@ from npzkit.errors import ALLOW_PICKLE, Advice, NpyFormatError, PickleRefusedErr
 from npzkit.files.file_objects import patiently, write_all
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
-    CUT_REMEDY,
     MAGIC_LEN,
     NpyHeader,
     check_version,
@@ -435,7 +434,7 @@ def read_growing(
                 f"{done // itemsize} elements. (file seems not fully written?)",
                 found=f"{done} bytes",
                 expected=f"{header.nbytes} bytes",
-                remedy=CUT_REMEDY,
+                remedy=header.cut_remedy,
             )
         done += count
     return buffer

@@ -41,10 +41,14 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
-CUT_REMEDY = (
+_CUT_REMEDY = (
     "The file is truncated: download it or create it again, or save its complete rows: "
     + SAVE_PARTIAL
     + "."
+)
+_CUT_WHOLE_REMEDY = (
+    "The file is truncated: download it or create it again. Of a scalar or an array in Fortran "
+    "order, repair keeps nothing."
 )
 CUT_HEADER_REMEDY = "The file is truncated in its header: download it or create it again."
 _CHOOSE_VERSION = "Omit the version to let npzkit choose it."
@@ -92,6 +96,18 @@ class NpyHeader(NamedTuple):
     data_offset: int
     nbytes: int
     python2: bool
+
+    @property
+    def row_size(self) -> int:
+        """The bytes of a row; 0 if there are none: of a scalar, in Fortran order, a pickle."""
+        if not self.shape or self.fortran_order or self.dtype.hasobject:
+            return 0
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def cut_remedy(self) -> str:
+        """What to do about a file that ends in the array."""
+        return _CUT_REMEDY if self.row_size else _CUT_WHOLE_REMEDY
 
     def fresh(self) -> NpyHeader:
         """Return the header with a dtype of its own, if it is structured.

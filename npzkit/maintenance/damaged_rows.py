@@ -75,7 +75,7 @@ class Damage(NamedTuple):
     @property
     def rows(self) -> Ranges:
         """The ranges of damaged rows; none if the array has no rows, or is not known."""
-        return [] if self.header is None else self.ranges(_row_size(self.header))
+        return [] if self.header is None else self.ranges(self.header.row_size)
 
     @property
     def what(self) -> str:
@@ -270,7 +270,7 @@ def rows_in_chunks(entry: Entry, damage: Damage, *, drop: bool) -> RowsLeft | No
     header = damage.header
     if header is None or len(entry.name.encode()) > SENTINEL_16:
         return None
-    size = _row_size(header) if drop else header.dtype.itemsize
+    size = header.row_size if drop else header.dtype.itemsize
     ranges = damage.ranges(size)
     count, all_count = sum(stop - begin for begin, stop in ranges), header.nbytes // (size or 1)
     if not size or count == all_count:
@@ -306,7 +306,7 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     """
     entry = _cut(entry, data_start, end)
     header = _header(reader, entry, data_start)
-    size = 0 if header is None else _row_size(header)
+    size = 0 if header is None else header.row_size
     # Names are written in UTF-8, in which a name from a code page may be too long.
     if header is None or not size or len(entry.name.encode()) > SENTINEL_16:
         return None
@@ -384,13 +384,6 @@ def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | 
         return member_header(reader, entry, data_start)
     except NpzkitError:
         return None
-
-
-def _row_size(header: NpyHeader) -> int:
-    """Return the bytes of a row; 0 if there are none: of a scalar, in Fortran order, a pickle."""
-    if not header.shape or header.fortran_order or header.dtype.hasobject:
-        return 0
-    return math.prod(header.shape[1:]) * header.dtype.itemsize
 
 
 def _data_of(header: NpyHeader, readinto: Read) -> Read:

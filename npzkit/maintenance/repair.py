@@ -266,9 +266,8 @@ def _no_rows(reader: MemberReader, entry: Entry, size: int) -> NpzkitError:
         )
     if header.data_offset + header.nbytes <= size:
         return UnsupportedError("there is nothing to repair: the .npy file is complete")
-    return ZipFormatError(
-        "nothing can be saved: the truncated .npy file has no complete row", remedy=again
-    )
+    why = "is in Fortran order" if header.fortran_order else "has no complete row"
+    return ZipFormatError(f"nothing can be saved: the truncated .npy file {why}", remedy=again)
 
 
 def _checked_path(path: Any) -> str:

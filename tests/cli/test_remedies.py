@@ -22,6 +22,7 @@ import npzkit.files.file_objects
 import numpy as np
 import pytest
 from archives import damage
+from forge import npy
 from npzkit.checkpoint import CheckpointStore
 from range_server import RangeServer, good
 
@@ -145,6 +146,26 @@ def test_a_truncated_npy_file(cli):
     assert (found["ok"], found["kept"], found["lost"][0]["rows"]) == (False, ["x"], [[35, 100]])
     with np.load("other.npz") as npz:
         assert npz["x"].tolist() == np.arange(350).reshape(35, 10).tolist()
+
+
+@pytest.mark.remedy("Of a scalar or an array in Fortran order, repair keeps nothing.")
+@pytest.mark.parametrize("array", [np.arange(6.0).reshape(2, 3).T, np.float64(3)], ids=["F", "0-d"])
+def test_a_npy_file_without_rows(cli, array):
+    """No repair is advised if it is cut off, or has bytes at its end: that would save nothing."""
+    sound = npy(array)
+    Path("x.npy").write_bytes(sound[:-1])
+    for read in (npzkit.load, npzkit.format.open_memmap):
+        assert "keep_partial" not in remedy_of(lambda read=read: read("x.npy"))
+    for arguments in (["ls"], ["verify"], ["pack", "a.npz"]):
+        found = cli(*arguments, "x.npy")
+        told = (found.out + found.err).strip().splitlines()
+        assert any(line.endswith("repair keeps nothing.") for line in told)
+    saving = "repair", "x.npy", "-o", "other.npz", "--keep-partial", "mask"
+    assert "nothing can be saved" in cli(*saving).err
+    Path("x.npy").write_bytes(sound + b"\0")
+    assert "np.load ignores them; save the array again." in cli("verify", "x.npy").out
+    Path("x.npy").write_bytes(sound)
+    assert cli("verify", "x.npy").code == 0
 
 
 @pytest.mark.parametrize("size", [10, 100, 128, 200])

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -54,7 +54,11 @@ from npzkit.errors import (
     shown_url,
     some_of,
 )
+from npzkit.files.urls import local_path
 from npzkit.members.metadata import TREE_KEY
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -462,6 +466,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
     from npzkit.datasets.opening import is_npy
 
     members: list[Member] = []
+    modified = _time_of(file) if key is None else None
     with opened(file) as npz:
         if key is None and is_npy(npz) and len(npz) == 1:
             key = npz.files[0]
@@ -473,11 +478,31 @@ def info(file: str, key: str | None, as_json: bool) -> int:
             key = typed_key(key, npz.files)
             found = _member_facts(npz, key)
             fields = _member_fields(npz.info(key), found)
+    if modified:
+        found["modified"] = modified.isoformat(timespec="seconds")
+        shown = modified.replace(tzinfo=None).isoformat(" ", "minutes")
+        fields.insert(2, ("modified", shown))
     if as_json:
         print_json(found)
     else:
         print_fields(fields)
     return tell_unreadable(members)
+
+
+def _time_of(file: str) -> datetime | None:
+    """Return when a local file was modified, or the index of a sharded archive."""
+    from datetime import datetime
+
+    from npzkit.datasets import INDEX_NAME
+
+    path = local_path(file)
+    if path and os.path.isdir(path):
+        path = os.path.join(path, INDEX_NAME)
+    # The time of a pipe says nothing. One that no calendar has is left out.
+    if path and file != "-" and os.path.isfile(path):
+        with contextlib.suppress(OSError, OverflowError, ValueError):
+            return datetime.fromtimestamp(os.path.getmtime(path)).astimezone()
+    return None
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import npzkit
@@ -215,6 +216,23 @@ def test_info_of_an_archive(cli, model):
     assert facts["size"] == model.stat().st_size
     assert facts["metadata"]["step"] == 7
     assert facts["counts"]["mappable"] == 1
+
+
+def test_info_tells_when_a_file_was_modified(cli, tmp_path, monkeypatch):
+    """Of an archive, a sharded one and a .npy file: to the minute, in local time; in JSON its zone."""
+    moment = datetime(2019, 3, 1, 12, 34, 56).astimezone()
+    npzkit.save(tmp_path / "a.npz", {"x": np.ones(2)})
+    np.save(tmp_path / "b.npy", np.ones(2))
+    with npzkit.ShardedWriter(tmp_path / "c") as writer:
+        writer["x"] = np.ones(2)
+    for name, file in (("a.npz", "a.npz"), ("b.npy", "b.npy"), ("c", "c/index.npz")):
+        os.utime(tmp_path / file, (0, moment.timestamp()))
+        assert re.search("modified: +2019-03-01 12:34\n", cli("info", tmp_path / name).out)
+        facts = cli("info", tmp_path / name, "--json").json()
+        assert datetime.fromisoformat(facts["modified"]) == moment
+    assert "modified" not in cli("info", tmp_path / "a.npz", "x").out
+    monkeypatch.setattr(os.path, "getmtime", lambda path: 1e12)
+    assert "modified" not in cli("info", tmp_path / "a.npz").out
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ _SUFFIXES = {
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 PACK_ARCHIVES = (
     "To pack the archives in it: "
-    + Advice('npzkit.pack(out, glob.glob("FOLDER/*.npz"))', "npzkit pack OUT FOLDER/*.npz") + "."
+    + Advice('npzkit.pack(out, "FOLDER/**/*.npz")', 'npzkit pack OUT "FOLDER/**/*.npz"') + "."
 )  # fmt: skip
 """What to do with a folder of archives."""
 

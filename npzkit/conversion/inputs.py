@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import itertools
 import os
 import stat
 import zipfile
@@ -35,6 +36,7 @@ from npzkit.errors import (
     UnsafeNameError,
     printable,
     quoted,
+    some_of,
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
@@ -408,19 +410,26 @@ def _in_folder(folder: str, prefix: str, say: Say, archives: _Opened) -> Iterato
             else:
                 (links if os.path.islink(path) else others).append(name)
     if is_empty:
-        has_archives = any(name.lower().endswith(".npz") for name in os.listdir(folder))
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
-            remedy=PACK_ARCHIVES if has_archives else None,
+            remedy=PACK_ARCHIVES if any(map(_is_archive, links + others)) else None,
         )  # fmt: skip
-    for passed, one, several in (
-        (links, "link that leads to no array in it", "links that lead to no array in it"),
-        (others, "entry that is not an array", "entries that are not arrays"),
-    ):
+    for passed, one, several, hint in (
+        (links, "link that leads to no array in it", "links that lead to no array in it", ""),
+        (list(filter(_is_archive, others)), "archive", "archives", ". " + PACK_ARCHIVES),
+        (
+            list(itertools.filterfalse(_is_archive, others)),
+            "entry that is not an array", "entries that are not arrays", "",
+        ),
+    ):  # fmt: skip
         if passed:
-            shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
             what = one if len(passed) == 1 else several
-            say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
+            shown = some_of(passed, printable, most=5)
+            say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}" + hint)
+
+
+def _is_archive(name: str) -> bool:
+    return name.lower().endswith(".npz")
 
 
 def _raise(error: OSError) -> None:

@@ -1131,8 +1131,8 @@ FOLDERS = (
         lambda: npzkit.pack("new.npz", "npy") and load("new.npz")["x"],
     ),
     (
-        "npz", pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, glob.glob("),
-        lambda: npzkit.pack("new.npz", glob.glob("npz/*.npz")) and load("new.npz")["x"],
+        "npz", pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, "),
+        lambda: npzkit.pack("new.npz", "npz/**/*.npz") and load("new.npz")["x"],
     ),
     (
         "h5", pytest.mark.remedy("Convert its files one by one: for file in glob.glob("),

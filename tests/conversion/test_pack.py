@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import zipfile
@@ -596,15 +595,21 @@ def test_what_follows_and_cannot_be_packed(here):
     assert not os.path.exists("a.npz")
 
 
-@pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, glob.glob(")
+@pytest.mark.remedy("To pack the archives in it: npzkit.pack(out, ")
 def test_a_folder_of_archives(here):
-    """The error says how to pack them."""
-    (here / "folder").mkdir()
-    npzkit.save("folder/a.npz", {"x": np.arange(3)})
+    """The error says how to pack them, and so does a note if there are arrays beside them."""
+    (here / "folder/deep").mkdir(parents=True)
+    npzkit.save("folder/deep/a.npz", {"x": np.arange(3)})
     with pytest.raises(ConversionError, match="no array in the folder") as caught:
         npzkit.pack("new.npz", "folder")
-    assert 'glob.glob("FOLDER/*.npz")' in caught.value.remedy
-    assert npzkit.pack("new.npz", glob.glob("folder/*.npz")).keys == ("x",)
+    assert caught.value.remedy.endswith(': npzkit.pack(out, "FOLDER/**/*.npz").')
+    assert npzkit.pack("new.npz", "folder/**/*.npz").keys == ("x",)
+    np.save("folder/y.npy", np.ones(2))
+    (here / "folder/notes.txt").touch()
+    assert npzkit.pack("new.npz", "folder", overwrite=True).notes == (
+        f"folder: skipped 1 archive: a.npz. {caught.value.remedy}",
+        "folder: skipped 1 entry that is not an array: notes.txt",
+    )
 
 
 @pytest.mark.remedy("Use npzkit.convert for other formats.")

@@ -156,7 +156,7 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 @recursive_option
 @click.option(
     "--sort", type=click.Choice(list(_ORDERS)),
-    help="Order of the arrays; size puts the largest first.",
+    help="Order of the arrays within each FILE; size puts the largest first.",
 )  # fmt: skip
 @keys_option("Show")
 @click.option("--tree", "is_tree", is_flag=True, help="Show keys with slashes as a tree.")

@@ -410,7 +410,8 @@ def convert(
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option(
     "--no-verify", is_flag=True,
-    help="Write damaged arrays too, as they are, if their headers and sizes are right.",
+    help="Write damaged arrays too, as they are, if their headers and sizes are right. They are "
+    "not named: npzkit verify names them.",
 )  # fmt: skip
 @click.option(
     "--max-size", metavar="SIZE",

@@ -159,7 +159,7 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
 
         start, head = stream.tell(), stream.read(512)
         stream.seek(0, os.SEEK_END)
-        kind = kind_of(head, stream.tell() - start)
+        kind = kind_of(head, stream.tell() - start, _path_of(file))
         stream.seek(start)
         may_be_pickle = kind.meaning in (PICKLE, UNKNOWN)
         raise PickleRefusedError(

@@ -371,7 +371,7 @@ def not_an_archive(source: Source) -> ZipFormatError:
         from npzkit.zip.member_search import least_end
 
         return cut_off(source, least_end(source))
-    kind = kind_of(head, source.size)
+    kind = kind_of(head, source.size, source.shown_path)
     is_short = isinstance(source, BufferSource) and source.size <= len(head)
     is_named_npy = str(source.shown_path).lower().endswith(".npy") and kind not in _OTHER_FILES[:1]
     error = ZipFormatError(
@@ -421,8 +421,11 @@ def _is_matlab_4(head: bytes) -> bool:
     return kind <= _MATLAB_LAST_KIND and is_complex <= 1 and len(name) == size and is_name
 
 
-def kind_of(head: bytes, size: int) -> OtherFile:
-    """Return what a file that is no archive seems to be, by its first 512 bytes."""
+def kind_of(head: bytes, size: int, path: object) -> OtherFile:
+    """Return what a file that is no archive seems to be, by its first 512 bytes.
+
+    What to do about it depends on whether it is at a path or at a URL.
+    """
     if not head:
         return OtherFile(
             head, "the file is empty", remedy="Download it or create it again.", is_damage=True
@@ -441,10 +444,9 @@ def kind_of(head: bytes, size: int) -> OtherFile:
         return OtherFile(head, "it is a MATLAB file", remedy=TO_CONVERT, suffix=".mat")
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return OtherFile(
-            head, meaning, is_damage=True,
-            remedy="Download it again. Check its URL: that of a sharded folder ends with /.",
-        )  # fmt: skip
+        remedy = "Check its URL: that of a sharded folder ends with /."
+        remedy = remedy if "://" in str(path) else _DOWNLOAD
+        return OtherFile(head, meaning, remedy, is_damage=True)
     if not head.strip(b"\0"):
         return OtherFile(
             head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD, is_damage=True

@@ -384,7 +384,7 @@ def test_attributes_that_are_too_long(path, attrs):
 def test_what_was_saved_in_the_place_of_an_archive(path, data):
     """The archive itself, once it is there, is read."""
     path.write_bytes(data)
-    refused(path)
+    assert "URL" not in refused(path).remedy
     path.write_bytes(SOUND)
     assert read(path) == X.tolist()
 

@@ -184,7 +184,7 @@ def tell_passed_over(given: Sequence[str], found: Iterable[str], *, recursive: b
             else:
                 folders += bool(inner or names)
                 inner.clear()
-    named = some_of(sorted(map(os.path.normpath, files)), printable, most=5)
+    named = some_of(sorted(map(os.path.normpath, files)), printable)
     told = [f"{format_count(len(files), 'other file')} ({named})"] if files else []
     told += [format_count(links, "linked folder")] if links else []
     if folders:

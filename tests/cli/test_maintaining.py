@@ -253,6 +253,10 @@ def test_what_was_not_looked_at_is_counted(cli, folder, command):
         assert below.startswith("npzkit: not looked at: 4 other files (a.h5, b, ")
         assert cli(command, "good.npz", *options).err == ""
     assert cli("verify", "-q", ".").err == ""
+    for number in range(8):
+        Path(f"z{number}").touch()
+    named = "a.h5, b, store.zarr, z0, z1, z2, z3, z4, z5, z6 and 1 more"
+    assert f"not looked at: 11 other files ({named})" in cli(command, ".").err
 
 
 def test_a_folder_that_cannot_be_listed_is_reported(cli, folder, monkeypatch):

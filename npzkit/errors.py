@@ -126,6 +126,9 @@ REPLACE = (
     "Pass " + Advice("overwrite=True to add()", "--overwrite")
     + ", which replaces its attributes too, or use another key."
 )  # fmt: skip
+REMOVE_FIRST = (
+    "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
+)
 REPACK = Advice("npzkit.repack", "npzkit repack FILE")
 REPAIR = Advice("npzkit.repair(path)", "npzkit repair FILE")
 SAVE_SOUND = Advice("npzkit.repair(path, output)", "npzkit repair FILE -o OTHER")

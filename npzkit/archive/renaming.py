@@ -10,11 +10,10 @@ from __future__ import annotations
 from functools import partial
 
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import REMOVE_FIRST, NpzkitError, UnsupportedError
 from npzkit.files.source import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
-from npzkit.writing.listed_members import REMOVE_FIRST
 from npzkit.zip.entries import parse_entry
 
 

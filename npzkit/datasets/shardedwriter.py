@@ -39,6 +39,7 @@ from npzkit.datasets.sharding import (
     read_records,
 )
 from npzkit.errors import (
+    REMOVE_FIRST,
     ArchiveLockedError,
     ClosedArchiveError,
     IndexFormatError,
@@ -49,7 +50,6 @@ from npzkit.errors import (
 from npzkit.limits import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.stores.objects import NOTHING_ADDED
-from npzkit.writing.listed_members import REMOVE_FIRST
 
 if TYPE_CHECKING:
     from npzkit.stores.objects import Found, Objects

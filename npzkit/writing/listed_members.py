@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from npzkit.errors import REPLACE, Advice, KeyExistsError, UnsupportedError, shown_value
+from npzkit.errors import REMOVE_FIRST, REPLACE, KeyExistsError, UnsupportedError, shown_value
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
@@ -32,11 +32,6 @@ from npzkit.zip.written_header import with_block
 if TYPE_CHECKING:
     from npzkit.writing.array_bytes import Prepared
     from npzkit.writing.created_array import CreatedArray
-
-
-REMOVE_FIRST = (
-    "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
-)
 
 
 class MemberListing:

@@ -192,7 +192,10 @@ def _tell(file: str, text: str, *, as_json: bool, **done: list[str]) -> None:
 @click.command()
 @click.argument("file", type=named_file)
 @_inputs_argument
-@click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
+@click.option(
+    "--overwrite", is_flag=True,
+    help="Replace arrays that have the same keys. Their attributes are removed.",
+)  # fmt: skip
 @input_options
 @json_option
 def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **options: Any) -> None:

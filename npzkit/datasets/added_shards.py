@@ -19,11 +19,16 @@ from npzkit.datasets.sharding import ShardPart, recorded
 from npzkit.errors import REPLACE, KeyExistsError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
-from npzkit.members.metadata import TREE_KEY, nested_data
+from npzkit.members.metadata import TREE_KEY, nested_data, user_attrs
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
+
+_REPLACE_ATTRS = (
+    "Pass overwrite=True to add(), which removes its attributes, and attrs=npz.info(key).attrs to "
+    "keep them; or use another key."
+)
 
 
 class Base:
@@ -64,10 +69,13 @@ class Base:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if overwrite or self.index is None:
             return
-        if self.index.number(key) is not None or key in self._values:
+        number = self.index.number(key)
+        if number is not None or key in self._values:
+            has_attrs = number is not None and user_attrs(self.index.attrs(number))
             raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key, remedy=REPLACE
-            )
+                "this key is already in the archive", path=path, key=key,
+                remedy=_REPLACE_ATTRS if has_attrs else REPLACE,
+            )  # fmt: skip
 
     @cached_property
     def _values(self) -> Mapping[str, Any]:

@@ -38,6 +38,11 @@ REMOVE_FIRST = (
     "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."
 )
 
+_REPLACE_ATTRS = (
+    "Pass overwrite=True to add(), which removes its attributes, and attrs=writer.attrs(key) to "
+    "keep them; or use another key."
+)
+
 
 class MemberListing:
     """The members of one archive, by key.
@@ -127,7 +132,7 @@ class MemberListing:
     # -- places -------------------------------------------------------------
 
     def check_free(
-        self, key: str, name: str, *, overwrite: bool = False, remedy: str = REPLACE
+        self, key: str, name: str, *, overwrite: bool = False, remedy: str | None = None
     ) -> None:
         """Raise unless a member of this name can be written now.
 
@@ -148,8 +153,9 @@ class MemberListing:
             return
         if not overwrite:
             raise KeyExistsError(
-                "this key is already in the archive", path=self._path, key=key, remedy=remedy
-            )
+                "this key is already in the archive", path=self._path, key=key,
+                remedy=remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE),
+            )  # fmt: skip
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:

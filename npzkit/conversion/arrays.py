@@ -253,6 +253,11 @@ def parts_of(array: Array) -> set[str]:
     return {array.key + suffix for suffix in other_suffixes(array.attrs)}
 
 
+def is_masked(array: Array) -> bool:
+    """Return whether an array was saved in two, values and mask."""
+    return parts_of(array) == {f"{array.key}.mask"}
+
+
 def named(key: str | None) -> str:
     """Return whose attributes these are, for a note."""
     return "the file" if key is None else f"{printable(key)!r}"

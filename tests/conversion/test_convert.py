@@ -427,8 +427,7 @@ def test_a_masked_array_is_not_kept_without_its_mask(here):
     arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "x": np.ones(2)}
     npzkit.save("a.npz", arrays, masked="split")
     report = npzkit.convert("a.npz", "a.mat", skip=True)
-    assert report.keys == ("x",)
-    assert report.skipped["m"] == "it belongs to 'm.mask', which is left out"
+    assert (report.keys, list(report.skipped)) == (("x",), ["m", "m.mask"])
     npzkit.convert("a.npz", "a.h5", "m")
     with h5py.File("a.h5") as file:
         assert sorted(file) == ["m", "m.mask"]
@@ -707,6 +706,38 @@ def test_matlabs_longest_names(here):
         w.rename("b" * 64, "b" * 63)
     npzkit.convert("new.npz", "b.mat")
     assert list(scipy_io.loadmat("b.mat"))[-2:] == ["a" * 63, "b" * 63]
+
+
+@pytest.mark.remedy('convert(file, "new.npz"); w = npzkit.NpzWriter("new.npz", "a"); [w.rename(key')
+def test_slashes_become_underscores(here):
+    """All keys that have some are renamed by one line."""
+    npzkit.save("a.npz", {"a/b": np.ones((1, 2)), "a/c/d": np.zeros((1, 2))})
+    with pytest.raises(ConversionError, match="letters, digits and _") as caught:
+        npzkit.convert("a.npz", "a.mat")
+    line = caught.value.remedy.removeprefix("Rename such keys in a copy: ")
+    exec(line, {"npzkit": npzkit, "file": "a.npz"})
+    assert npzkit.convert("new.npz", "a.mat").keys == ("a_b", "a_c_d")
+
+
+@pytest.mark.remedy(
+    "Save it in Python as npz.join(key).filled(value), and its mask under another key",
+    "Save it in Python as numpy.array(npz.join(key).tolist()); or leave it out with skip=True.",
+)
+def test_matlab_has_no_arrays_in_parts(here):
+    """The error is about the array that was named, and not about its parts."""
+    masked, text = np.ma.array([[1.0, 2]], mask=[[0, 1]]), np.array(["a", "bc"], "T")
+    npzkit.save("a.npz", {"m/x": masked, "t": text}, masked="split", strings="split")
+    for key, reason in (("m/x", "masked arrays"), ("t", "strings of any length")):
+        with pytest.raises(ConversionError, match=f"the format has no {reason}") as caught:
+            npzkit.convert("a.npz", "a.mat", key)
+        assert caught.value.key == key
+    with npzkit.open("a.npz") as npz:
+        values, mask, text = npz.join("m/x").filled(-1), npz.join("m/x").mask, npz.join("t")
+        npzkit.save("b.npz", {"m": values, "m_mask": mask, "t": np.array(text.tolist())})
+    npzkit.convert("b.npz", "b.mat")
+    found = scipy_io.loadmat("b.mat")
+    assert (found["m"].tolist(), found["m_mask"].tolist()) == ([[1, -1]], [[0, 1]])
+    assert found["t"].tolist() == ["a ", "bc"]
 
 
 @pytest.mark.parametrize("key", ["a/b", "1a", "_a", "größe"])

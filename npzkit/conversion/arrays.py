@@ -263,8 +263,10 @@ def named(key: str | None) -> str:
     return "the file" if key is None else f"{printable(key)!r}"
 
 
-def without_arrays(tree: Any) -> list[str]:
+def without_arrays(tree: Any, metadata: Mapping[str, Any] = NOTHING) -> list[str]:
     """Return what only the note of nested data has: how many, and the names of some.
+
+    What is tied in other `metadata` too, as by safetensors, is left out.
 
     Examples
     --------
@@ -273,7 +275,11 @@ def without_arrays(tree: Any) -> list[str]:
     """
     tied, show = links(tree), shown_value
     values = [show(key) for key in values_of(tree) if key not in tied]
-    shared = [f"{show(key)} (tied to {show(tied[key])})" for key in tied]
+    shared = [
+        f"{show(key)} (tied to {show(other)})"
+        for key, other in tied.items()
+        if metadata.get(key) != other
+    ]
     return [
         f"{format_count(len(found), what)} without an array: {few(found)}"
         for found, what in ((values, "value"), (shared, "tied tensor"))

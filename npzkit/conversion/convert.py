@@ -345,7 +345,7 @@ class _Conversion(NamedTuple):
                 _note_parts(arrays, say)
             if target is not NPZ or encoding is not None:
                 kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
-                for values in without_arrays(tree):
+                for values in without_arrays(tree, contents.metadata):
                     say(f"{values}; {kept}")
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(self.progress, raised), work)

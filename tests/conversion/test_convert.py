@@ -687,6 +687,34 @@ def test_matlab_files_that_are_hdf5(here):
     assert load("a.npz")["x"].T.tolist() == ours.tolist()
 
 
+@pytest.mark.parametrize("kind", [{}, {"format": "pt"}])
+def test_tensors_that_safetensors_ties_in_its_metadata(here, kind):
+    """What save_model of safetensors.torch left out is a tied tensor, and the file comes back."""
+    weights = {"emb.weight": np.ones((2, 3), "f4"), "b": np.zeros(2, "f4")}
+    tied = {"head.weight": "emb.weight"}
+    save_file(weights, "a.safetensors", metadata={**kind, **tied, "b": "emb.weight", "of": "me"})
+    report = npzkit.convert("a.safetensors", "a.npz")
+    assert report.notes == ("the metadata names tied tensors: head.weight",)
+    found = npzkit.load_tree("a.npz", like={**weights, "head.weight": weights["emb.weight"]})
+    assert found["head.weight"].tolist() == weights["emb.weight"].tolist()
+    assert npzkit.convert("a.npz", "b.safetensors").notes == ()
+    with (
+        safe_open("a.safetensors", "numpy") as before,
+        safe_open("b.safetensors", "numpy") as after,
+    ):
+        assert before.metadata() == after.metadata()
+        assert before.keys() == after.keys()
+
+
+def test_metadata_that_tie_no_tensors(here):
+    """What npzkit wrote of an archive whose metadata has the key of an array stays as it is."""
+    npzkit.save("a.npz", {"x": np.ones(2)}, metadata={"target": "x"})
+    npzkit.convert("a.npz", "a.safetensors")
+    assert npzkit.convert("a.safetensors", "b.npz").notes == ()
+    with npzkit.open("b.npz") as npz:
+        assert dict(npz.metadata) == {"target": "x"}
+
+
 @pytest.mark.remedy(
     'Rename it in a copy: npzkit.convert(file, "new.npz"), NpzWriter(',
     "; or leave it out with skip=True.",

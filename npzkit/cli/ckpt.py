@@ -235,7 +235,8 @@ def prune(
     policies += [best(metric, count, mode="max") for metric, count in highest]
     policies += [latest(latest_count)] if latest_count else []
     policies += [every(period)] if period else []
-    with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
+    policy = reduce(or_, policies)
+    with npzkit.checkpoint.CheckpointStore(folder, keep=policy) as store:
         names = store._catalog.metric_names(store.steps)
         for metric, _ in (*lowest, *highest):
             if store.steps and metric not in names:
@@ -246,6 +247,12 @@ def prune(
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
         damaged = {str(s): as_word(store.path(s)) for s in kept if store._catalog.is_damaged(s)}
+        sound = [step for step in kept if str(step) not in damaged]
+        newest = {*sound[-1:]} - policy.kept(sound, store._catalog.metrics)
+        why = [
+            f", step {s} only as the newest. To remove it, delete {as_word(store.path(s))}."
+            for s in newest
+        ]
     if damaged:
         steps = some_of([*damaged])
         which = f"step {steps} is" if len(damaged) == 1 else f"steps {steps} are"
@@ -257,4 +264,4 @@ def prune(
     verb = "would be removed" if dry_run else "removed"
     for step in removed:
         click.echo(f"step {step}: {verb}")
-    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept")
+    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept{''.join(why)}")

@@ -218,8 +218,8 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     notes = print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]
-    texts = [f"added {', '.join(added)}"] if added else []
-    texts += [f"replaced {', '.join(report.replaced)}"] if replaced else []
+    texts = [f"added {some_of(added)}"] if added else []
+    texts += [f"replaced {some_of(report.replaced)}"] if replaced else []
     text = "; ".join(texts) or "nothing to do"
     done = {"added": added, "replaced": list(report.replaced), "notes": notes}
     _tell(file, text, as_json=as_json, **done)
@@ -261,7 +261,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         with npzkit.open(file) as npz:
             if npz.archive_info().dead_size:
                 stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
-    _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
+    _tell(file, f"removed {some_of(removed)}{stays}", as_json=as_json, removed=removed)
 
 
 @click.command()

@@ -53,6 +53,10 @@ SAVE_STATE = (
     "In the program that made the file, save what it holds, such as model.state_dict() or "
     "vars(args) in Python; or leave it out with " + SKIP + "."
 )  # fmt: skip
+SAVE_PLAIN = (
+    "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
+    "torch.from_numpy(x) for an array; or leave it out with " + SKIP + "."
+)
 
 
 few = partial(some_of, most=5)

@@ -15,6 +15,7 @@ from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
     RUNS_CODE,
+    SAVE_PLAIN,
     SAVE_STATE,
     Array,
     is_masked,
@@ -190,7 +191,7 @@ def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | N
         elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
             if reason.startswith(RUNS_CODE):
-                remedy = SAVE_STATE
+                remedy = SAVE_PLAIN if reason.startswith(f"{RUNS_CODE}: numpy.") else SAVE_STATE
             elif reason in (misnamed, HOLDS_OBJECTS) and array.key not in parts:
                 remedy = _RENAME_ALL if "/" in array.key else _RENAME
                 remedy = remedy if reason == misnamed else MAKE_PLAIN

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
+from npzkit.cli.file_argument import tell_abandoned
 from npzkit.cli.messages import Refusal, as_word, in_a_line, message_of, say
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
@@ -82,11 +83,12 @@ def ls(folder: str, as_json: bool) -> int:
 
     Arrays are not read. Files that steps share, of frozen arrays, count once in
     the total. A step is shown as damaged if its metadata cannot be
-    read; npzkit ckpt verify finds all damage. Exits with 1 if there is a
-    damaged step.
+    read; npzkit ckpt verify finds all damage. Temporary files that killed saves
+    have left are named. Exits with 1 if there is a damaged step.
 
     Example: npzkit ckpt ls run
     """
+    tell_abandoned([folder], recursive=False)
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         if not as_json:
             return print_steps(store)

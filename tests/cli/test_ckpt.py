@@ -157,6 +157,17 @@ def test_steps_that_a_run_removes_meanwhile(command, run, cli, monkeypatch):
     assert '"step": 400' in found.out or '"400": {' in found.out
 
 
+def test_ls_names_what_killed_saves_left(run, cli):
+    """As npzkit ls does; the next save to the folder removes it."""
+    left = run / ".npzkit-0123456789abcdef.tmp"
+    left.write_bytes(bytes(2048))
+    told = f"npzkit: warning: {left}: 2.0 KiB of a save that was killed."
+    assert cli("ckpt", "ls", run).err.startswith(told)
+    with CheckpointStore(run) as store:
+        store.save(400, {"w": np.ones(2)})
+    assert cli("ckpt", "ls", run).err == ""
+
+
 def test_prune(run, cli):
     """Steps that no option keeps are removed, or named by a dry run."""
     found = cli("ckpt", "prune", "run", "--latest", "1", "--lowest", "loss", "1", "-n")

@@ -250,11 +250,7 @@ def prune(
         kept = [step for step in store.steps if step not in removed]
         damaged = {str(s): as_word(store.path(s)) for s in kept if store._catalog.is_damaged(s)}
         sound = [step for step in kept if str(step) not in damaged]
-        newest = {*sound[-1:]} - policy.kept(sound, store._catalog.metrics)
-        why = [
-            f", step {s} only as the newest. To remove it, delete {as_word(store.path(s))}."
-            for s in newest
-        ]
+        newest = _only_newest(store, policy, sound)
     if damaged:
         steps = some_of([*damaged])
         which = f"step {steps} is" if len(damaged) == 1 else f"steps {steps} are"
@@ -266,4 +262,12 @@ def prune(
     verb = "would be removed" if dry_run else "removed"
     for step in removed:
         click.echo(f"step {step}: {verb}")
-    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept{''.join(why)}")
+    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept{newest}")
+
+
+def _only_newest(store: CheckpointStore, policy: Policy, sound: list[int]) -> str:
+    """Return what to say of the newest of the sound steps that stay, if no option keeps it."""
+    if not sound or sound[-1] in policy.kept(sound, store._catalog.metrics):
+        return ""
+    path = as_word(store.path(sound[-1]))
+    return f", step {sound[-1]} only as the newest. To remove it, delete {path}."

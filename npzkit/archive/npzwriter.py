@@ -290,7 +290,8 @@ class NpzWriter:
             can express, 65,279 bytes in total. NaN and infinity are written as in
             metadata. Not for nested data.
         overwrite : bool, default False
-            Replace an array with the same key, and its attributes. The old array counts
+            Replace an array with the same key. Its attributes are removed, unless you pass
+            ``attrs=w.attrs(key)``. The old array counts
             until the next commit, and its bytes stay in the file until it is repacked.
             A tensor that was tied to it keeps the old values.
             Nested data replaces everything under its key.

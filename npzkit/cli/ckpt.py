@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
+from npzkit.cli.file_argument import tell_abandoned
 from npzkit.cli.messages import Refusal, as_word, in_a_line, message_of, say
 from npzkit.cli.output import json_option, print_json, print_table
 from npzkit.errors import (
@@ -82,11 +83,12 @@ def ls(folder: str, as_json: bool) -> int:
 
     Arrays are not read. Files that steps share, of frozen arrays, count once in
     the total. A step is shown as damaged if its metadata cannot be
-    read; npzkit ckpt verify finds all damage. Exits with 1 if there is a
-    damaged step.
+    read; npzkit ckpt verify finds all damage. Temporary files that killed saves
+    have left are named. Exits with 1 if there is a damaged step.
 
     Example: npzkit ckpt ls run
     """
+    tell_abandoned([folder], recursive=False)
     with npzkit.checkpoint.CheckpointStore(folder) as store:
         if not as_json:
             return print_steps(store)
@@ -235,7 +237,8 @@ def prune(
     policies += [best(metric, count, mode="max") for metric, count in highest]
     policies += [latest(latest_count)] if latest_count else []
     policies += [every(period)] if period else []
-    with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
+    policy = reduce(or_, policies)
+    with npzkit.checkpoint.CheckpointStore(folder, keep=policy) as store:
         names = store._catalog.metric_names(store.steps)
         for metric, _ in (*lowest, *highest):
             if store.steps and metric not in names:
@@ -246,6 +249,8 @@ def prune(
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]
         damaged = {str(s): as_word(store.path(s)) for s in kept if store._catalog.is_damaged(s)}
+        sound = [step for step in kept if str(step) not in damaged]
+        newest = _only_newest(store, policy, sound)
     if damaged:
         steps = some_of([*damaged])
         which = f"step {steps} is" if len(damaged) == 1 else f"steps {steps} are"
@@ -257,4 +262,12 @@ def prune(
     verb = "would be removed" if dry_run else "removed"
     for step in removed:
         click.echo(f"step {step}: {verb}")
-    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept")
+    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept{newest}")
+
+
+def _only_newest(store: CheckpointStore, policy: Policy, sound: list[int]) -> str:
+    """Return what to say of the newest of the sound steps that stay, if no option keeps it."""
+    if not sound or sound[-1] in policy.kept(sound, store._catalog.metrics):
+        return ""
+    path = as_word(store.path(sound[-1]))
+    return f", step {sound[-1]} only as the newest. To remove it, delete {path}."

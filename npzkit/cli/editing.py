@@ -215,7 +215,10 @@ def _tell(file: str, text: str, *, as_json: bool, **done: list[str]) -> None:
 @click.command()
 @click.argument("file", type=named_file)
 @_inputs_argument
-@click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
+@click.option(
+    "--overwrite", is_flag=True,
+    help="Replace arrays that have the same keys. Their attributes are removed.",
+)  # fmt: skip
 @input_options
 @json_option
 def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
@@ -238,8 +241,8 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     notes = print_notes(report.notes)
     replaced = set(report.replaced)
     added = [key for key in report.keys if key not in replaced]
-    texts = [f"added {', '.join(added)}"] if added else []
-    texts += [f"replaced {', '.join(report.replaced)}"] if replaced else []
+    texts = [f"added {some_of(added)}"] if added else []
+    texts += [f"replaced {some_of(report.replaced)}"] if replaced else []
     text = "; ".join(texts) or "nothing to do"
     done = {"added": added, "replaced": list(report.replaced), "notes": notes}
     _tell(file, text, as_json=as_json, **done)
@@ -290,7 +293,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         with npzkit.open(file) as npz:
             if npz.archive_info().dead_size:
                 stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
-    _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
+    _tell(file, f"removed {some_of(removed)}{stays}", as_json=as_json, removed=removed)
 
 
 @click.command()

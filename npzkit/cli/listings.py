@@ -553,8 +553,8 @@ def _archive_fields(
         ("dead space", _size_text(found["dead_size"])),
         ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
         ("nested", "" if values is None else _NESTED),
-        ("values", some_of(values or (), _value_text, 100)),
-        ("tied", some_of(tied, lambda keys: " to ".join(map(printable, keys)), 100)),
+        ("values", some_of(values or (), _value_text)),
+        ("tied", some_of(tied, lambda keys: " to ".join(map(printable, keys)))),
         ("metadata", as_text(metadata) if metadata else ""),
         ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]

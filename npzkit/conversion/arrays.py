@@ -53,6 +53,10 @@ SAVE_STATE = (
     "In the program that made the file, save what it holds, such as model.state_dict() or "
     "vars(args) in Python; or leave it out with " + SKIP + "."
 )  # fmt: skip
+SAVE_PLAIN = (
+    "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
+    "torch.from_numpy(x) for an array; or leave it out with " + SKIP + "."
+)
 
 
 few = partial(some_of, most=5)
@@ -253,12 +257,21 @@ def parts_of(array: Array) -> set[str]:
     return {array.key + suffix for suffix in other_suffixes(array.attrs)}
 
 
+def is_masked(array: Array) -> bool:
+    """Return whether an array was saved in two, values and mask."""
+    return parts_of(array) == {f"{array.key}.mask"}
+
+
 def named(key: str | None) -> str:
     """Return whose attributes these are, for a note."""
     return "the file" if key is None else f"{printable(key)!r}"
 
 
-def without_arrays(tree: Any, is_wanted: Callable[[str], bool] = lambda key: True) -> list[str]:
+def without_arrays(
+    tree: Any,
+    is_wanted: Callable[[str], bool] = lambda key: True,
+    metadata: Mapping[str, Any] = NOTHING,
+) -> list[str]:
     """Return what only the note of nested data has: how many, and the names of some.
 
     Parameters
@@ -267,6 +280,8 @@ def without_arrays(tree: Any, is_wanted: Callable[[str], bool] = lambda key: Tru
         The note.
     is_wanted : callable, optional
         Returns whether a key was asked for; by default all were.
+    metadata : mapping, optional
+        Other metadata, as of safetensors: what is tied there too is left out.
 
     Examples
     --------
@@ -278,7 +293,7 @@ def without_arrays(tree: Any, is_wanted: Callable[[str], bool] = lambda key: Tru
     values = [show(key) for key in keys if key not in tied]
     shared = [
         f"{show(key)} (use the array of {show(tied[key])}, to which it is tied)"
-        for key in keys if key in tied
+        for key in keys if key in tied and metadata.get(key) != tied[key]
     ]  # fmt: skip
     return [
         f"{format_count(len(found), what)} without an array: {few(found)}"

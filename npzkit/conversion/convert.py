@@ -23,6 +23,7 @@ from npzkit.conversion.arrays import (
     FileOptions,
     Say,
     few,
+    is_masked,
     named,
     parts_of,
     with_dtypes,
@@ -344,7 +345,7 @@ class _Conversion(NamedTuple):
                 _note_parts(arrays, say)
             if target is not NPZ or encoding is not None:
                 kept = "not kept" if target is MATLAB else "only npzkit finds this, in the metadata"
-                for values in without_arrays(tree):
+                for values in without_arrays(tree, metadata=contents.metadata):
                     say(f"{values}; {kept}")
             work = sum(array.work + array.nbytes * (target is not NPZ) for array in arrays)
             meter = Meter(_noting(self.progress, raised), work)
@@ -405,8 +406,7 @@ def _note_parts(arrays: list[Array], say: Say) -> None:
     keys = {array.key for array in arrays}
     for array in arrays:
         if (parts := parts_of(array)) and parts <= keys:
-            is_masked = len(parts) == 1 and next(iter(parts)).endswith(".mask")
-            kind = "a masked array" if is_masked else "strings of any length"
+            kind = "a masked array" if is_masked(array) else "strings of any length"
             say(
                 f"{printable(array.key)!r} was saved in parts, as {kind}; the parts are kept as "
                 "plain arrays, which only npzkit puts together"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import is_value, write_array
 from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, printable
+from npzkit.errors import Advice, KeyExistsError, printable, some_of
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Meter
 from npzkit.files.urls import Location, find_location
@@ -216,8 +217,8 @@ def add(
     lock_timeout : float, optional
         As in `NpzWriter`.
     overwrite : bool, default False
-        Whether to replace arrays that have the same keys, and metadata of the
-        same names, which otherwise stays.
+        Whether to replace arrays that have the same keys, whose attributes are removed, with
+        a note, and metadata of the same names, which otherwise stays.
     storage_options : mapping, optional
         For the stores of inputs that are URLs; see `npzkit.open`.
 
@@ -287,6 +288,7 @@ def _pack(
             if not overwrite:
                 _refuse_taken(taken, path)
             _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
+            attrs = {key: dict(writer.attrs(key)) for key in taken if key in writer}
             there = writer.files
             before = set(with_folders(there))
             for packed in found:
@@ -301,6 +303,7 @@ def _pack(
                     _add(writer, path, item, meter, compresses=compresses)
                 _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
+            _note_removed(attrs, writer, notes.setdefault)
             if taken:
                 _note_untied(sorted({*writer.files}.difference(there, keys)), notes.setdefault)
         meter.finish()
@@ -315,13 +318,21 @@ def _note_untied(heirs: Iterable[str], say: Say) -> None:
         )
 
 
+def _note_removed(attrs: Mapping[str, Mapping[str, Any]], writer: NpzWriter, say: Say) -> None:
+    """Name the attributes that replaced arrays had before, and have no longer."""
+    lost = {key: [*filterfalse(writer.attrs(key).__contains__, attrs[key])] for key in attrs}
+    texts = [f"{printable(key)} ({printable(', '.join(lost[key]))})" for key in lost if lost[key]]
+    if texts:
+        say(f"attributes of replaced arrays are removed: {some_of(texts)}")
+
+
 def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
     """Raise KeyExistsError for the first key that the archive has."""
     if taken:
         raise KeyExistsError(
             "the archive already has this key", path=path, key=taken[0],
-            remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, or "
-            "give the new array another key by " + PAIR + ".",
+            remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, which "
+            "removes its attributes, or give the new array another key by " + PAIR + ".",
         )  # fmt: skip
 
 

@@ -15,8 +15,10 @@ from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
     RUNS_CODE,
+    SAVE_PLAIN,
     SAVE_STATE,
     Array,
+    is_masked,
     parts_of,
 )
 from npzkit.errors import (
@@ -153,6 +155,21 @@ _RENAME = (
              "npzkit convert FILE NEW.npz, then npzkit mv NEW.npz KEY NAME")
     + "; or leave it out with " + SKIP + "."
 )  # fmt: skip
+_RENAME_ALL = (
+    "Rename such keys in a copy: "
+    + Advice('npzkit.convert(file, "new.npz");', "npzkit convert FILE new.npz, then in Python:")
+    + ' w = npzkit.NpzWriter("new.npz", "a"); '
+    '[w.rename(key, key.replace("/", "_")) for key in w.files if key in w]; w.close()'
+)
+_NO_MASKED = "the format has no masked arrays"
+_NO_STRINGS = "the format has no strings of any length"
+_SAVE_FILLED = (
+    "Save it in Python as npz.join(key).filled(value), and its mask under another key; or leave "
+    "it out with " + SKIP + "."
+)
+_SAVE_AS_TEXT = (
+    "Save it in Python as numpy.array(npz.join(key).tolist()); or leave it out with " + SKIP + "."
+)
 
 _SAVE_FIELDS = (
     "Save each field as an array of its own, " + Advice("npz[key][field], ", "")
@@ -165,17 +182,21 @@ def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | N
     keys = {array.key for array in arrays}
     # These cannot be renamed alone.
     parts = {part for array in arrays for part in parts_of(array)}
+    why_no_name = getattr(writer, "why_no_name", _is_name)
     for array in arrays:
-        misnamed = getattr(writer, "why_no_name", _is_name)(array.key)
-        reason = array.problem or _why_unfit(array, writer, keys, misnamed)
+        misnamed = why_no_name(array.key)
+        reason = array.problem or _why_unfit(array, writer, keys, why_no_name)
         if reason and skipped is not None:
             skipped[array.key] = reason
         elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
             if reason.startswith(RUNS_CODE):
-                remedy = SAVE_STATE
+                remedy = SAVE_PLAIN if reason.startswith(f"{RUNS_CODE}: numpy.") else SAVE_STATE
             elif reason in (misnamed, HOLDS_OBJECTS) and array.key not in parts:
-                remedy = _RENAME if reason == misnamed else MAKE_PLAIN
+                remedy = _RENAME_ALL if "/" in array.key else _RENAME
+                remedy = remedy if reason == misnamed else MAKE_PLAIN
+            elif reason in (_NO_MASKED, _NO_STRINGS):
+                remedy = _SAVE_FILLED if reason == _NO_MASKED else _SAVE_AS_TEXT
             what = "the value cannot be kept: " + reason
             raise ConversionError(what, key=array.key, remedy=remedy)
     if not skipped:
@@ -194,7 +215,7 @@ def _is_name(key: str) -> None:
 
 
 def _why_unfit(
-    array: Array, writer: Any, keys: Collection[str], misnamed: str | None
+    array: Array, writer: Any, keys: set[str], why_no_name: Callable[[str], str | None]
 ) -> str | None:
     try:
         check_key(array.key)
@@ -202,7 +223,10 @@ def _why_unfit(
         return error.what
     if getattr(writer, "NESTED", False) and (reason := _why_nested(keys, array.key)):
         return reason
-    found: str | None = misnamed or writer.why_unfit(array)
+    # The names of parts have a dot.
+    if any(map(why_no_name, keys & parts_of(array))):
+        return _NO_MASKED if is_masked(array) else _NO_STRINGS
+    found: str | None = why_no_name(array.key) or writer.why_unfit(array)
     return found
 
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, unreadable
+from npzkit.conversion.arrays import Array, Contents, FileOptions, InFile, Say, few, unreadable
 from npzkit.conversion.foreign_process import LibraryError
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import format_dtype
+from npzkit.errors import format_dtype, printable
 from npzkit.files import disk
 from npzkit.members.metadata import TREE_KEY, format_json, parse_json
 
@@ -48,11 +48,16 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
     with _opened(path), open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
-    metadata, attrs = _parse_metadata(header.pop(_METADATA, None) or {})
+    stored = header.pop(_METADATA, None) or {}
+    metadata, attrs = _parse_metadata(stored)
     places = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
     arrays = [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places]
-    if metadata.get(_FORMAT) == _TORCH and TREE_KEY not in metadata:
-        metadata[TREE_KEY] = _tensors(array.key for array in arrays if not array.problem)
+    keys = {array.key: None for array in arrays if not array.problem}
+    tied = {} if _OWN in stored else _tied(keys, stored)
+    if tied:
+        say(f"the metadata names tied tensors: {few([*tied], printable)}")
+    if TREE_KEY not in metadata and (note := _tensors(keys, metadata) | tied):
+        metadata[TREE_KEY] = note
     yield Contents(metadata, arrays)
 
 
@@ -63,9 +68,18 @@ def _opened(path: str) -> Any:
         raise LibraryError(str(error)) from error
 
 
-def _tensors(keys: Iterable[str]) -> dict[str, Any]:
+def _tensors(keys: Iterable[str], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the note of a dict of tensors, as which ``load_tree(file, like={})`` returns it."""
-    return {key: ["as", "tensor"] for key in keys}
+    return {key: ["as", "tensor"] for key in keys if metadata.get(_FORMAT) == _TORCH}
+
+
+def _tied(keys: Container[str], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the notes of tensors that save_model of safetensors.torch left out as tied ones."""
+    return {
+        name: ["same", key]
+        for name, key in metadata.items()
+        if key in keys and name not in keys and name != _FORMAT
+    }
 
 
 def _array(
@@ -110,11 +124,14 @@ def _format_metadata(contents: Contents) -> dict[str, str]:
     """Return strings as they are; the rest, and attributes of arrays, as one JSON text."""
     metadata = {k: v for k, v in contents.metadata.items() if isinstance(v, str) and k != _OWN}
     rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
-    tensors = _tensors(array.key for array in contents.arrays)
-    if metadata.get(_FORMAT) == _TORCH and rest.get(TREE_KEY) == tensors:
+    keys = {array.key: None for array in contents.arrays}
+    tensors, tied = _tensors(keys, metadata), _tied(keys, metadata)
+    attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
+    if tied and rest == {TREE_KEY: tensors | tied} and not attrs:
+        return metadata
+    if tensors and rest.get(TREE_KEY) == tensors:
         # What programs of PyTorch read are tensors.
         del rest[TREE_KEY]
-    attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
     if rest or attrs or (metadata and _FORMAT not in metadata):
         rest |= {_FORMAT: metadata[_FORMAT]} if _FORMAT in metadata else {}
         metadata[_OWN] = format_json({"metadata": rest, "attrs": attrs})

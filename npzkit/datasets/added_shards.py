@@ -19,11 +19,16 @@ from npzkit.datasets.sharding import AS_ONE_FILE, ShardPart, recorded
 from npzkit.errors import REPLACE, KeyExistsError, UnsupportedError
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX, check_key, missing
-from npzkit.members.metadata import FLAT, PARTS_ATTRIBUTE, TREE_KEY, nested_data
+from npzkit.members.metadata import FLAT, PARTS_ATTRIBUTE, TREE_KEY, nested_data, user_attrs
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
+
+_REPLACE_ATTRS = (
+    "Pass overwrite=True to add(), which removes its attributes, and attrs=npz.info(key).attrs to "
+    "keep them; or use another key."
+)
 
 
 class Base:
@@ -78,8 +83,14 @@ class Base:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if not overwrite and (key in self or key in self._values):
             raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key, remedy=REPLACE
-            )
+                "this key is already in the archive", path=path, key=key,
+                remedy=_REPLACE_ATTRS if user_attrs(self._attrs(key)) else REPLACE,
+            )  # fmt: skip
+
+    def _attrs(self, key: str) -> Mapping[str, Any]:
+        """Return the attributes of an array, also npzkit's own; none if there is no such array."""
+        number = self._numbers.get(self._named(key))
+        return {} if self.index is None or number is None else self.index.attrs(number)
 
     @cached_property
     def _values(self) -> Mapping[str, Any]:
@@ -125,14 +136,13 @@ class Base:
     def _editable(self, key: str, path: str) -> str:
         """Return the key of an array that stands alone, and has no rows that are uncommitted."""
         told = "" if self.index else "Mode 'a' changes an archive that is there."
-        index, key = self._committed(key, path, told)
+        _, key = self._committed(key, path, told)
         what = remedy = ""
-        owners = {key, key.rpartition(".")[0]} & self._numbers.keys()
         if key in self._grown:
             what, remedy = "rows were appended to it", "Commit them first."
         elif self.metadata.get(TREE_KEY, FLAT) != FLAT:
             what, remedy = "the folder has nested data", AS_ONE_FILE
-        elif any(PARTS_ATTRIBUTE in index.attrs(self._numbers[one]) for one in owners):
+        elif any(PARTS_ATTRIBUTE in self._attrs(one) for one in (key, key.rpartition(".")[0])):
             what, remedy = "it is saved in several arrays", AS_ONE_FILE
         if what:
             raise UnsupportedError(

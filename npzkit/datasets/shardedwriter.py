@@ -259,7 +259,8 @@ class ShardedWriter:
         compression, level : optional
             For this part; by default those of the writer.
         overwrite : bool, default False
-            In mode "a", replace the array with this key, if there is one, and its attributes.
+            In mode "a", replace the array with this key, if there is one. Its attributes are
+            removed.
 
         Raises
         ------

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from npzkit.codecs.coding import DEFLATED
 from npzkit.errors import (
     SAVE_PARTIAL,
     Advice,
@@ -415,8 +416,11 @@ class Salvage:
             indexed = self._indexed_by(directory, entry)
             known = None if indexed is None else indexed.find(entry.name)
             damage = find_damage(self._reader, entry, known)
-            all_lost = _ALL_LOST + (": " + AS_IT_IS if self._is_read else "")
-            more = "; " + str(damage) if damage else all_lost if WRONG_CRC in error.what else ""
+            more = f"; {damage}" if damage else ""
+            if WRONG_CRC in error.what and not damage:
+                more = _ALL_LOST + (": " + AS_IT_IS if self._is_read else "")
+            elif self._partial and not damage and self._is_without_parts(entry, error.what):
+                more = _ALL_LOST
             self._add_lost(entry, error.what + more)
             self._damage = error.what, damage
             where = error.where if damage is None else damage.offset
@@ -425,6 +429,11 @@ class Salvage:
         else:
             self._keep(entry)
         return error is None
+
+    def _is_without_parts(self, entry: Entry, what: str) -> bool:
+        """Return whether nothing tells where the damage of compressed data begins."""
+        is_compressed = entry.method == DEFLATED and IS_ENCRYPTED not in what
+        return is_compressed and self._reader.checked_chunks(entry) is None
 
     def _keep_sound_chunks(self, entry: Entry) -> None:
         """Keep what is left of the array that was checked last, in its sound chunks."""

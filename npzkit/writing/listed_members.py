@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
 
+_REPLACE_ATTRS = (
+    "Pass overwrite=True to add(), which removes its attributes, and attrs=writer.attrs(key) to "
+    "keep them; or use another key."
+)
+
+
 class MemberListing:
     """The members of one archive, by key.
 
@@ -122,7 +128,7 @@ class MemberListing:
     # -- places -------------------------------------------------------------
 
     def check_free(
-        self, key: str, name: str, *, overwrite: bool = False, remedy: str = REPLACE
+        self, key: str, name: str, *, overwrite: bool = False, remedy: str | None = None
     ) -> None:
         """Raise unless a member of this name can be written now.
 
@@ -143,8 +149,9 @@ class MemberListing:
             return
         if not overwrite:
             raise KeyExistsError(
-                "this key is already in the archive", path=self._path, key=key, remedy=remedy
-            )
+                "this key is already in the archive", path=self._path, key=key,
+                remedy=remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE),
+            )  # fmt: skip
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:

@@ -33,8 +33,8 @@ class NpzBackend(BackendEntrypoint):
         Path of a group, such as ``"model/layer"``; by default the root. The keys
         of a group's arrays begin with its path and a slash.
     dims : mapping of str to sequence of str, optional
-        Names of dimensions by key, for arrays that have none in the archive, or
-        instead of those.
+        Names of dimensions by key in the group, for arrays that have none in the archive,
+        or instead of those.
     storage_options : dict, optional
         For the store of a URL; see `npzkit.open`.
 
@@ -91,7 +91,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
-        with _opened(filename_or_obj, group, dims, storage_options) as (archive, name, all_dims):
+        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=False)
+        with opened as (archive, name, all_dims):
             return _dataset(archive, name, all_dims, drop_variables, decoding)
 
     def open_groups_as_dict(
@@ -105,7 +106,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
-        with _opened(filename_or_obj, group, dims, storage_options) as (archive, root, all_dims):
+        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=True)
+        with opened as (archive, root, all_dims):
             inside = f"{root}/" if root else ""
             found = {}
             for name in groups_of(archive.open()):
@@ -130,7 +132,12 @@ class NpzBackend(BackendEntrypoint):
 
 @contextlib.contextmanager
 def _opened(
-    file: Any, group: str | None, dims: Dims | None, storage_options: Mapping[str, Any] | None
+    file: Any,
+    group: str | None,
+    dims: Dims | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    is_tree: bool,
 ) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]]]]:
     """Open an archive; yield it with the path of a group that it has, and all dimensions.
 
@@ -144,7 +151,7 @@ def _opened(
                 "the archive has no such group", path=archive.path, key=name,
                 remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
             )  # fmt: skip
-        yield archive, name, dimensions_of(archive, dims)
+        yield archive, name, dimensions_of(archive, dims, name, is_tree=is_tree)
     except BaseException:
         archive.close()
         raise

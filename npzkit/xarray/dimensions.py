@@ -12,7 +12,7 @@ from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, warn
 
 Dims = Mapping[str, str | Sequence[str]]
-"""The names of dimensions, by key."""
+"""The names of dimensions, by key in the group that is opened."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute, by xarray's convention for Zarr."""
 
@@ -31,14 +31,20 @@ def named_dimensions(attrs: Mapping[str, Any], ndim: int) -> tuple[str, ...] | N
     return tuple(names) if all(isinstance(name, str) for name in names) else None
 
 
-def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str, ...]]:
+def dimensions_of(
+    archive: Reopened, given: Dims | None, group: str, *, is_tree: bool
+) -> dict[str, tuple[str, ...]]:
     """Return the names of the dimensions of each array: as given, as kept, or made up.
 
     Parameters
     ----------
     archive : Reopened
     given : mapping of str to sequence of str, optional
-        Names by key, which come first.
+        Names by key, in the group or in the archive, which come first.
+    group : str
+        The path of the group that is opened; the root is "".
+    is_tree : bool
+        Whether the groups in it are opened too.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str,
     Warns
     -----
     MadeUpDimensionsWarning
-        Names were made up.
+        Names were made up, for what is opened.
     """
     npz = archive.open()
     infos = {key: npz.info(key) for key in npz.files}
@@ -59,11 +65,14 @@ def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str,
         dims = named_dimensions(infos[key].attrs, len(shape))
         if dims is not None or not shape:
             found[key] = dims or ()
-    for key, names in (given or {}).items():
+    inside = f"{group}/" if group else ""
+    for name, names in (given or {}).items():
+        key = name if name in shapes and inside + name not in shapes else inside + name
         found[key] = _checked(key, names, shapes)
-    if made_up := _made_up_names(shapes, found):
-        found |= made_up
-        _warn(made_up)
+    made_up = _made_up_names(shapes, found)
+    opened = {key.removeprefix(inside): made_up[key] for key in made_up if key.startswith(inside)}
+    _warn({name: opened[name] for name in opened if is_tree or "/" not in name})
+    found |= made_up
     return {key: found[key] for key in shapes}
 
 
@@ -81,6 +90,8 @@ def _checked(
 
 
 def _warn(made_up: Mapping[str, tuple[str, ...]]) -> None:
+    if not made_up:
+        return
     key, dims = next(iter(made_up.items()))
     others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
     # Without the path, so that Python shows it once for many files.

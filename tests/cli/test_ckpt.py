@@ -157,6 +157,17 @@ def test_steps_that_a_run_removes_meanwhile(command, run, cli, monkeypatch):
     assert '"step": 400' in found.out or '"400": {' in found.out
 
 
+def test_ls_names_what_killed_saves_left(run, cli):
+    """As npzkit ls does; the next save to the folder removes it."""
+    left = run / ".npzkit-0123456789abcdef.tmp"
+    left.write_bytes(bytes(2048))
+    told = f"npzkit: warning: {left}: 2.0 KiB of a save that was killed."
+    assert cli("ckpt", "ls", run).err.startswith(told)
+    with CheckpointStore(run) as store:
+        store.save(400, {"w": np.ones(2)})
+    assert cli("ckpt", "ls", run).err == ""
+
+
 def test_prune(run, cli):
     """Steps that no option keeps are removed, or named by a dry run."""
     found = cli("ckpt", "prune", "run", "--latest", "1", "--lowest", "loss", "1", "-n")
@@ -168,7 +179,18 @@ def test_prune(run, cli):
     found = cli("ckpt", "prune", "run", "--highest", "loss", "1", "--json")
     assert found.json() == {"removed": [100, 200], "kept": [300], "dry_run": False}
     assert [path.name for path in run.glob("*.npz")] == ["step_00000300.npz"]
-    assert cli("ckpt", "prune", "run", "--every", "100").out.startswith("0 steps removed, 1 kept")
+    assert cli("ckpt", "prune", "run", "--every", "100").out == "0 steps removed, 1 kept\n"
+
+
+def test_prune_says_that_the_newest_step_stays(run, cli):
+    """If no option keeps it, the output says why it stays, and how it is removed."""
+    newest = run / "step_00000300.npz"
+    told = f"1 step removed, 2 kept, step 300 only as the newest. To remove it, delete {newest}."
+    assert cli("ckpt", "prune", run, "--lowest", "loss", "1").out.splitlines()[-1] == told
+    assert "newest" not in cli("ckpt", "prune", run, "--highest", "loss", "1", "-n").out
+    newest.unlink()
+    found = cli("ckpt", "prune", run, "--lowest", "loss", "1")
+    assert (found.out, CheckpointStore(run).steps) == ("0 steps removed, 1 kept\n", (200,))
 
 
 @pytest.mark.parametrize("option", [(), ("--json",), ("-n",)])

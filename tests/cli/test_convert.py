@@ -74,13 +74,25 @@ def test_what_is_not_kept_is_said(cli, here):
 
 def test_a_name_that_matlab_lacks(cli, here):
     """The array is renamed in a copy, by the commands of the error; the file stays as it is."""
-    npzkit.save("a.npz", {"a/b": np.ones((1, 2))})
+    npzkit.save("a.npz", {"a-b": np.ones((1, 2))})
     text = cli("convert", "a.npz", "a.mat").err
     copy, rename = re.search(r"npzkit (convert .*), then npzkit (mv .*);", text).groups()
     assert cli(*copy.split()).code == 0
-    assert cli(*rename.replace("KEY NAME", "a/b c").split()).code == 0
+    assert cli(*rename.replace("KEY NAME", "a-b c").split()).code == 0
     assert cli("convert", copy.split()[-1], "a.mat").code == 0
-    assert np.load("a.npz").files == ["a/b"]
+    assert np.load("a.npz").files == ["a-b"]
+
+
+def test_names_with_slashes_become_matlabs_at_once(cli, here):
+    """A line of Python renames all of them in a copy, by the words of the error."""
+    masked = {"m/x": np.ma.array([1, 2], mask=[0, 1])}
+    npzkit.save("a.npz", {"a/b": np.ones((1, 2)), "a/c/d": np.ones(2), **masked}, masked="split")
+    text = cli("convert", "a.npz", "a.mat", "a").err
+    copy, line = re.search(r"npzkit (convert .*), then in Python: (.*)", text).groups()
+    assert cli(*copy.split()).code == 0
+    exec(line, {"npzkit": npzkit})
+    assert cli("convert", "new.npz", "a.mat", "a_*").code == 0
+    assert np.load("new.npz").files == ["a_b", "a_c_d", "m_x", "m_x.mask"]
 
 
 def test_notes_name_options(cli, here):

@@ -55,6 +55,16 @@ def test_adding_is_all_or_nothing(cli, archive):
     assert content()["x"] == [0, 0]
 
 
+def test_of_many_keys_some_are_named(cli, archive):
+    """Ten, and how many more there are; --json has all."""
+    npzkit.save("many.npz", {f"k/{number:02}": np.ones(1) for number in range(50)})
+    assert cli("add", "a.npz", "many.npz").out.endswith("k/09 and 40 more\n")
+    told = cli("add", "a.npz", "many.npz", "--overwrite").out
+    assert told == f"a.npz: replaced {', '.join(f'k/{n:02}' for n in range(10))} and 40 more\n"
+    assert "k/09 and 40 more" in cli("rm", "a.npz", "k").out
+    assert len(cli("rm", "many.npz", "k/0*", "--json").json()["removed"]) == 10
+
+
 def test_an_array_is_added_from_a_pipe(cli, archive, monkeypatch):
     """- reads one .npy."""
     stream = io.BytesIO((archive.parent / "z.npy").read_bytes())

@@ -473,6 +473,13 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
     assert "nested:" not in cli(command, tmp_path / "b.npz").out
 
 
+def test_of_many_values_info_shows_some(cli, tmp_path):
+    """Ten, and how many more there are; --json has all."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.eye(2), "n": {f"{n}": n for n in range(200)}})
+    assert "n/9 9 and 190 more\n" in cli("info", tmp_path / "a.npz").out
+    assert "199" in cli("info", tmp_path / "a.npz", "--json").out
+
+
 def test_tied_tensors_are_listed(cli, tmp_path):
     """ls counts names without an array, and info shows which key has it; damaged notes do no harm."""
     damaged = {"a": ["value"], "b": ["same"]}

@@ -316,6 +316,25 @@ def test_an_archive_is_added(cli, here):
         assert np.array_equal(npz["x"], np.arange(4))
 
 
+def test_attributes_that_go_with_a_replaced_array_are_named(cli, here):
+    """Those that the new array has stay unsaid, and so do npzkit's own."""
+    masked = np.ma.array([1, 2], mask=[0, 1])
+    attrs = {key: {"unit": "V", "detector": "a\nb"} for key in "xyz"}
+    npzkit.save(
+        "a.npz", dict.fromkeys("xy", np.ones(2)) | {"z": masked}, attrs=attrs, masked="split"
+    )
+    npzkit.save(
+        "b.npz", {"x": np.ones(3), "y": np.ones(3)}, attrs={"y": {**attrs["y"], "unit": "A"}}
+    )
+    np.save("z.npy", np.ones(2))
+    assert "removes its attributes" in cli("add", "a.npz", "b.npz").err
+    found = cli("add", "a.npz", "b.npz", "z.npy", "--overwrite", "--json")
+    told = "attributes of replaced arrays are removed: x (unit, detector), z (unit, detector)"
+    assert (found.code, found.json()["notes"], found.err) == (0, [told], f"npzkit: {told}\n")
+    with npzkit.open("a.npz") as npz:
+        assert npz.info("y").attrs == {"unit": "A", "detector": "a\nb"}
+
+
 def test_what_is_no_array_in_an_archive_is_passed_over(cli, here):
     """A text among the members is named and left out; Python objects need --allow-pickle."""
     with zipfile.ZipFile("a.npz", "w") as archive:

@@ -427,8 +427,7 @@ def test_a_masked_array_is_not_kept_without_its_mask(here):
     arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "x": np.ones(2)}
     npzkit.save("a.npz", arrays, masked="split")
     report = npzkit.convert("a.npz", "a.mat", skip=True)
-    assert report.keys == ("x",)
-    assert report.skipped["m"] == "it belongs to 'm.mask', which is left out"
+    assert (report.keys, list(report.skipped)) == (("x",), ["m", "m.mask"])
     npzkit.convert("a.npz", "a.h5", "m")
     with h5py.File("a.h5") as file:
         assert sorted(file) == ["m", "m.mask"]
@@ -688,6 +687,34 @@ def test_matlab_files_that_are_hdf5(here):
     assert load("a.npz")["x"].T.tolist() == ours.tolist()
 
 
+@pytest.mark.parametrize("kind", [{}, {"format": "pt"}])
+def test_tensors_that_safetensors_ties_in_its_metadata(here, kind):
+    """What save_model of safetensors.torch left out is a tied tensor, and the file comes back."""
+    weights = {"emb.weight": np.ones((2, 3), "f4"), "b": np.zeros(2, "f4")}
+    tied = {"head.weight": "emb.weight"}
+    save_file(weights, "a.safetensors", metadata={**kind, **tied, "b": "emb.weight", "of": "me"})
+    report = npzkit.convert("a.safetensors", "a.npz")
+    assert report.notes == ("the metadata names tied tensors: head.weight",)
+    found = npzkit.load_tree("a.npz", like={**weights, "head.weight": weights["emb.weight"]})
+    assert found["head.weight"].tolist() == weights["emb.weight"].tolist()
+    assert npzkit.convert("a.npz", "b.safetensors").notes == ()
+    with (
+        safe_open("a.safetensors", "numpy") as before,
+        safe_open("b.safetensors", "numpy") as after,
+    ):
+        assert before.metadata() == after.metadata()
+        assert before.keys() == after.keys()
+
+
+def test_metadata_that_tie_no_tensors(here):
+    """What npzkit wrote of an archive whose metadata has the key of an array stays as it is."""
+    npzkit.save("a.npz", {"x": np.ones(2)}, metadata={"target": "x"})
+    npzkit.convert("a.npz", "a.safetensors")
+    assert npzkit.convert("a.safetensors", "b.npz").notes == ()
+    with npzkit.open("b.npz") as npz:
+        assert dict(npz.metadata) == {"target": "x"}
+
+
 @pytest.mark.remedy(
     'Rename it in a copy: npzkit.convert(file, "new.npz"), NpzWriter(',
     "; or leave it out with skip=True.",
@@ -707,6 +734,38 @@ def test_matlabs_longest_names(here):
         w.rename("b" * 64, "b" * 63)
     npzkit.convert("new.npz", "b.mat")
     assert list(scipy_io.loadmat("b.mat"))[-2:] == ["a" * 63, "b" * 63]
+
+
+@pytest.mark.remedy('convert(file, "new.npz"); w = npzkit.NpzWriter("new.npz", "a"); [w.rename(key')
+def test_slashes_become_underscores(here):
+    """All keys that have some are renamed by one line."""
+    npzkit.save("a.npz", {"a/b": np.ones((1, 2)), "a/c/d": np.zeros((1, 2))})
+    with pytest.raises(ConversionError, match="letters, digits and _") as caught:
+        npzkit.convert("a.npz", "a.mat")
+    line = caught.value.remedy.removeprefix("Rename such keys in a copy: ")
+    exec(line, {"npzkit": npzkit, "file": "a.npz"})
+    assert npzkit.convert("new.npz", "a.mat").keys == ("a_b", "a_c_d")
+
+
+@pytest.mark.remedy(
+    "Save it in Python as npz.join(key).filled(value), and its mask under another key",
+    "Save it in Python as numpy.array(npz.join(key).tolist()); or leave it out with skip=True.",
+)
+def test_matlab_has_no_arrays_in_parts(here):
+    """The error is about the array that was named, and not about its parts."""
+    masked, text = np.ma.array([[1.0, 2]], mask=[[0, 1]]), np.array(["a", "bc"], "T")
+    npzkit.save("a.npz", {"m/x": masked, "t": text}, masked="split", strings="split")
+    for key, reason in (("m/x", "masked arrays"), ("t", "strings of any length")):
+        with pytest.raises(ConversionError, match=f"the format has no {reason}") as caught:
+            npzkit.convert("a.npz", "a.mat", key)
+        assert caught.value.key == key
+    with npzkit.open("a.npz") as npz:
+        values, mask, text = npz.join("m/x").filled(-1), npz.join("m/x").mask, npz.join("t")
+        npzkit.save("b.npz", {"m": values, "m_mask": mask, "t": np.array(text.tolist())})
+    npzkit.convert("b.npz", "b.mat")
+    found = scipy_io.loadmat("b.mat")
+    assert (found["m"].tolist(), found["m_mask"].tolist()) == ([[1, -1]], [[0, 1]])
+    assert found["t"].tolist() == ["a ", "bc"]
 
 
 @pytest.mark.parametrize("key", ["a/b", "1a", "_a", "größe"])

@@ -158,7 +158,9 @@ def test_two_archives_of_one_key(here, monkeypatch):
             assert found.info(f"{name}/loss").attrs == {"of": name}
 
 
-@pytest.mark.remedy("Pass overwrite=True to replace it, or give the new array another key")
+@pytest.mark.remedy(
+    "Pass overwrite=True to replace it, which removes its attributes, or give the new array another"
+)
 def test_a_key_that_the_archive_has(here):
     """It is replaced with overwrite alone, and the new array can have another key."""
     npzkit.save("a.npz", {"x": np.arange(3)})

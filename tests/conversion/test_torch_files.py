@@ -345,6 +345,18 @@ def test_a_model_among_others(here):
     assert npzkit.convert("a.pt", "a.npz").keys == ("model/weight", "model/bias", "epoch")
 
 
+@pytest.mark.remedy("save float(x) for a number of NumPy's, or torch.from_numpy(x) for an array")
+def test_numbers_and_arrays_of_numpy(here):
+    """The error says how they are saved without code."""
+    loss, steps = np.float64(0.5), np.arange(3)
+    for given in ({"loss": loss}, {"steps": steps}):
+        torch.save(given, "a.pt")
+        with pytest.raises(ConversionError, match=r"save float\(x\) for a number of NumPy's"):
+            npzkit.convert("a.pt", "a.npz")
+    torch.save({"loss": float(loss), "steps": torch.from_numpy(steps)}, "a.pt")
+    assert npzkit.convert("a.pt", "a.npz").keys == ("loss", "steps")
+
+
 def test_a_class_whose_name_is_no_text(here):
     """A class of any name is left out."""
     pickled(b"\x80\x02}X\1\0\0\0acx\ny\0z\n)\x81s.")

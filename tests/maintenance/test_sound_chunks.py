@@ -245,12 +245,17 @@ def test_a_tree_has_its_structure(paths):
 
 
 def test_other_programs_chunks_are_not_checked(paths):
-    """Without CRC-32s of chunks, a damaged array is lost."""
+    """Without CRC-32s of chunks, a damaged array is lost, and the report says why."""
     np.savez_compressed(paths[0], x=VALUES, y=np.arange(3))
-    data = bytearray(paths[0].read_bytes())
-    data[5000] ^= 1
-    paths[0].write_bytes(data)
-    assert repaired(paths, keep_partial="mask").kept == ("y",)
+    sound = paths[0].read_bytes()
+    for offset in 100, 5000:
+        data = bytearray(sound)
+        data[offset] ^= 0xFF
+        paths[0].write_bytes(data)
+        for keep_partial in ("mask", "drop"):
+            report = repaired(paths, keep_partial=keep_partial)
+            assert report.kept == ("y",)
+            assert "without checksums of its parts, nobody knows which" in report.lost[0].what
 
 
 def test_another_choice_is_refused(paths):

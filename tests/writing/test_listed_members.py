@@ -37,9 +37,7 @@ def test_order_is_kept(path):
         assert npz.files == ["x", "z", "y"]
 
 
-@pytest.mark.remedy(
-    "Pass overwrite=True to add(), which replaces its attributes too, or use another key."
-)
+@pytest.mark.remedy("Pass overwrite=True to add() to replace it, or use another key.")
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_overwriting(path, compression):
     """overwrite=True replaces what is there, adds what is not, and counts from the commit on."""
@@ -55,6 +53,18 @@ def test_overwriting(path, compression):
     check_accepted(path, z=NOISE + 1, new=np.arange(5))
     with npzkit.open(path) as npz:
         assert (npz.info("z").attrs, npz.info("new").attrs) == ({}, {"unit": "m"})
+
+
+@pytest.mark.remedy("which removes its attributes, and attrs=writer.attrs(key) to keep them")
+def test_attributes_are_kept_if_that_is_said(path):
+    """The error for a key with attributes says that they go, and how they stay."""
+    with npzkit.NpzWriter(path, "a") as writer:
+        writer.attrs("x")["unit"] = "V"
+        with pytest.raises(UnsafeNameError, match="removes its attributes"):
+            writer["x"] = np.arange(3)
+        writer.add("x", np.arange(3), attrs=writer.attrs("x"), overwrite=True)
+    with npzkit.open(path) as npz:
+        assert (npz["x"].tolist(), npz.info("x").attrs) == ([0, 1, 2], {"unit": "V"})
 
 
 def test_missing_keys(path):

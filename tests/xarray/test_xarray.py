@@ -227,7 +227,7 @@ def test_a_plain_file_gets_names_of_dimensions(path):
     np.savez(
         path, image=np.zeros((4, 3, 3)), row=np.arange(3), label=np.int8(1), **{"g/b": np.ones(4)}
     )
-    with pytest.warns(MadeUpDimensionsWarning, match="of 'image' and 2 more") as caught:
+    with pytest.warns(MadeUpDimensionsWarning, match="of 'image' and 1 more") as caught:
         found = xr.open_dataset(path, engine=NpzBackend)
     assert [warning.filename for warning in caught] == [__file__]
     assert found["image"].dims == ("dim_0", "dim_1", "dim_2")
@@ -246,6 +246,19 @@ def test_a_plain_file_gets_names_of_dimensions(path):
     for wrong, words in ({"image": ["n"]}, "3 dimensions, not 1"), ({"nothing": []}, "no array"):
         with pytest.raises(ValueError, match=words):
             xr.open_dataset(path, engine=NpzBackend, dims=wrong)
+
+
+def test_dimensions_are_named_by_key_in_the_group(path):
+    """All is relative to the group that is opened; the array's own key does as well."""
+    np.savez(path, **{"run/s": np.ones((2, 3)), "run/g/u": np.ones(5), "s": np.ones((4, 1))})
+    for names in ({"s": ["t", "ch"]}, {"run/s": ["t", "ch"]}):
+        with xr.open_dataset(path, engine=NpzBackend, group="run", dims=names) as found:
+            assert dict(found.sizes) == {"t": 2, "ch": 3}
+    told = pytest.warns(MadeUpDimensionsWarning, match=r"of 'g/u' have.*: dims={'g/u': \[\.\.\.\]}")
+    with told, xr.open_groups(path, engine=NpzBackend, group="run", dims=names)["/g"] as found:
+        assert dict(found.sizes) == {"dim_0": 5}
+    with pytest.raises(ValueError, match="no array 'run/x'"):
+        xr.open_dataset(path, engine=NpzBackend, group="run", dims={"x": ["t"]})
 
 
 def test_times_of_any_unit(path):

@@ -214,7 +214,7 @@ def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
     """Report that an archive could not be processed."""
     if archive.is_found and not os.path.lexists(archive.path):
         # A run that keeps its last checkpoints has removed this one meanwhile.
-        return Outcome({"removed": True}, "", "removed")
+        return Outcome({"removed": True, "is_damage": False}, "", "removed")
     text, code = error_text(error)
     if getattr(error, "path", None) is None and shown_path(archive.path) not in text:
         text = f"{shown_path(archive.path)}: {text}"
@@ -351,7 +351,8 @@ def _verified(
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
     if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
         lines.append(f"{path}: {report._closing(shown)}")
-    document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
+    rows = [at_shell(row)._asdict() for row in report.rows]
+    document = report.as_dict() | {"is_damage": state == "NOT sound", "rows": rows}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 

@@ -304,7 +304,8 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     for command in ("verify", "ls"):
         rows = cli(command, *names, "--json").json()
         assert [row["is_damage"] for row in rows] == [True, False, False, False]
-        assert "is_damage" not in cli(command, "good.npz", "--json").json()[0]
+    rows = cli("verify", "good.npz", "bad.npz", "-r", "deep", "--json").json()
+    assert {(row["ok"], row["is_damage"]) for row in rows} == {(True, False), (False, True)}
 
 
 def test_each_line_names_its_file(cli, folder):

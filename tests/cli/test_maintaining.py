@@ -321,10 +321,13 @@ def test_each_line_names_its_file(cli, folder):
 
 
 def test_a_file_is_no_key(cli, folder):
-    """A file in place of a key is reported as such."""
-    found = cli("show", "good.npz", "bad.npz")
-    assert found.code == 2
-    assert "is a file, but was used as a key" in found.err
+    """A file in place of a key is reported as such; two folders are no two archives."""
+    for command in ("show", "rm"):
+        found = cli(command, "good.npz", "bad.npz")
+        assert found.code == 2
+        assert "'bad.npz' is a file, but was used as a key here: a command with KEYS" in found.err
+        assert "takes one FILE, and diff two. Of several, a shell takes one after the" in found.err
+    assert "Pass an archive, or two to diff." in cli("diff", "deep", "deep").err
 
 
 def test_a_file_of_any_name_is_verified(cli, folder):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -192,8 +192,17 @@ def work_through(
     elif len(archives) > 1 and not quiet:
         counts = Counter(outcome.state for outcome in outcomes)
         states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
-        click.echo(f"{format_count(len(archives), 'file')}: {states}")
+        click.echo(f"{format_count(len(archives), 'file')}: {states}{_total_sizes(outcomes)}")
     return max(outcome.code for outcome in outcomes)
+
+
+def _total_sizes(outcomes: Iterable[Outcome]) -> str:
+    """Return the sizes of all repacked files before and after, unless one is not known."""
+    found = [one.document for one in outcomes if "size_before" in one.document]
+    if not found or not all(row["size_before"] and row["size"] for row in found):
+        return ""
+    totals = (sum(row[name] for row in found) for name in ("size_before", "size"))
+    return f", {' -> '.join(map(format_size, totals))}"
 
 
 def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressBar) -> Outcome:

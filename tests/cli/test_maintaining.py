@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from archives import damage
 from npzkit.cli.messages import as_word
+from npzkit.errors import format_size
 from systems import needs_symlinks
 
 
@@ -530,11 +531,15 @@ def test_a_file_without_a_directory_says_what_to_do(cli, folder):
 def test_many_files_are_repacked_in_place(cli, folder):
     """Each file is rewritten, and one that is damaged stays as it was while the others go on."""
     before = (folder / "bad.npz").read_bytes()
+    size = (folder / "good.npz").stat().st_size
     found = cli("repack", "bad.npz", "good.npz", "deep/er/good.npz", "-c", "deflated")
     assert (found.code, found.err.count("\n")) == (1, 1)
     assert "bad.npz" in found.err
     assert (folder / "bad.npz").read_bytes() == before
-    assert found.out.splitlines()[-1] == "3 files: 1 failed, 2 repacked"
+    sizes = " -> ".join(
+        format_size(2 * one) for one in (size, (folder / "good.npz").stat().st_size)
+    )
+    assert found.out.splitlines()[-1] == f"3 files: 1 failed, 2 repacked, {sizes}"
     for path in ("good.npz", "deep/er/good.npz"):
         with npzkit.open(path) as npz:
             assert npz.info("x").method == "deflated"

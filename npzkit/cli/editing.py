@@ -383,7 +383,8 @@ def convert(
     version: Any = int(zarr_format)
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    taken = "It was taken for OUTPUT: convert takes one FILE."
+    # A shell's pattern may be several files.
+    taken = "It was taken for OUTPUT: convert takes one FILE." if keys else ""
     with refusing(taken), ProgressBar("convert") as tell:
         report = npzkit.convert(
             file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,

@@ -9,7 +9,7 @@ import contextlib
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -198,8 +198,19 @@ def work_through(
         done = zip(archives, outcomes, strict=True)
         unchecked = [shown_path(one.path) for one, outcome in done if outcome.state == _UNCHECKED]
         named = f"; .npy files have no checksums: {some_of(unchecked)}" if unchecked else ""
-        click.echo(f"{format_count(len(archives), 'file')}: {states}{named}")
+        click.echo(
+            f"{format_count(len(archives), 'file')}: {states}{_total_sizes(outcomes)}{named}"
+        )
     return max(outcome.code for outcome in outcomes)
+
+
+def _total_sizes(outcomes: Iterable[Outcome]) -> str:
+    """Return the sizes of all repacked files before and after, unless one is not known."""
+    found = [one.document for one in outcomes if "size_before" in one.document]
+    if not found or not all(row["size_before"] and row["size"] for row in found):
+        return ""
+    totals = (sum(row[name] for row in found) for name in ("size_before", "size"))
+    return f", {' -> '.join(map(format_size, totals))}"
 
 
 def _outcome(archive: ArchiveFile, work: Work, report: Progress, tell: ProgressBar) -> Outcome:
@@ -220,7 +231,7 @@ def _failure(archive: ArchiveFile, error: Exception) -> Outcome:
     """Report that an archive could not be processed."""
     if archive.is_found and not os.path.lexists(archive.path):
         # A run that keeps its last checkpoints has removed this one meanwhile.
-        return Outcome({"removed": True}, "", "removed")
+        return Outcome({"removed": True, "is_damage": False}, "", "removed")
     text, code = error_text(error)
     if getattr(error, "path", None) is None and shown_path(archive.path) not in text:
         text = f"{shown_path(archive.path)}: {text}"
@@ -357,7 +368,8 @@ def _verified(
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
     if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):
         lines.append(f"{path}: {report._closing(shown)}")
-    document = report.as_dict() | {"rows": [at_shell(row)._asdict() for row in report.rows]}
+    rows = [at_shell(row)._asdict() for row in report.rows]
+    document = report.as_dict() | {"is_damage": state == "NOT sound", "rows": rows}
     return Outcome(document, "\n".join(lines), state, int(not is_ok))
 
 

@@ -233,7 +233,7 @@ def error_text(error: BaseException) -> tuple[str, int]:
     else:
         text = message_of(error)
         if isinstance(error, MemberNotFoundError) and error.key and os.path.isfile(error.key):
-            text += f" {error.key!r} is a file, but was used as a key here."
+            text += f" {error.key!r} is a file, but was used as a key here{_ONE_FILE}."
     return in_a_line(text), code
 
 
@@ -242,10 +242,15 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     return {"error": error_text(error)[0], "is_damage": getattr(error, "is_damage", False)}
 
 
+_ONE_FILE = (
+    ": a command with KEYS takes one FILE, and diff two. Of several, a shell takes one after the "
+    'other: for f in FILES; do npzkit COMMAND "$f" KEYS; done'
+)
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
-    errno.EISDIR: "Pass an archive. npzkit ls FOLDER lists those in it, and npzkit pack NEW.npz "
-    "FOLDER makes one of its .npy files; npzkit pack NEW.npz FOLDER/*.npz, of archives and shards",
+    errno.EISDIR: "Pass an archive, or two to diff. npzkit ls FOLDER lists those in it, and "
+    "npzkit pack NEW.npz FOLDER makes one of its .npy files; npzkit pack NEW.npz FOLDER/*.npz, "
+    "of archives and shards",
     errno.EACCES: "Check the permissions of the file and its folder",
     errno.EPERM: "Check the permissions of the file and its folder",
     errno.EROFS: "Write to another folder",

@@ -42,7 +42,7 @@ def read(path: str, say: Say, claims: Claims) -> Iterator[Contents]:
 
 
 def _arrays(file: Any, say: Say, claims: Claims) -> Iterator[Array]:
-    seen = {_identity(file)}
+    seen = {_identity(file): "/"}
     # Not by recursion, which groups in groups would use up.
     entries = [_entries(file, "")]
     while entries:
@@ -55,15 +55,15 @@ def _arrays(file: Any, say: Say, claims: Claims) -> Iterator[Array]:
             say(f"{printable(key)!r} is a link and is not followed")
             continue
         item = group[name]
-        if _identity(item) in seen:
-            say(f"{printable(key)!r} is another name for what is already kept")
+        if first := seen.get(_identity(item)):
+            say(f"{printable(key)!r} is another name for {printable(first)!r}, which is kept")
         elif isinstance(item, h5py.Group):
             if len(item.attrs):
                 say(f"the attributes of the group {printable(key)!r} are not kept")
-            seen.add(_identity(item))
+            seen[_identity(item)] = key
             entries.append(_entries(item, f"{key}/"))
         elif isinstance(item, h5py.Dataset) and item.shape is not None:
-            seen.add(_identity(item))
+            seen[_identity(item)] = key
             yield _array(key, item, say, claims)
         else:
             say(f"{printable(key)!r} is not an array and is not kept")

@@ -418,6 +418,8 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
                 raise IndexFormatError(
                     f"the parts of the array disagree about its {what}", key=key, found=found,
                     expected=expected,
+                    remedy="Write all parts again with the same global_shape, and cast to one "
+                    "dtype: array.astype(dtype).",
                 )  # fmt: skip
         merged |= part.attrs
     rows = [

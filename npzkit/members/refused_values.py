@@ -131,7 +131,8 @@ def check_integers(value: Any, array: np.ndarray[Any, Any], key: str | None = No
             "these integers have missing values, and float64 has not all of their digits",
             key=key,
             found=type(value).__name__,
-            remedy="Pass masked='split' to npzkit.save or NpzWriter, and save np.ma.array("
+            remedy="Save value.fillna(0). Or, to keep them missing, pass masked='split' to "
+            "npzkit.save or NpzWriter, and save np.ma.array("
             "value.to_numpy(value.dtype.numpy_dtype, na_value=0), mask=value.isna()).",
         )
 

@@ -44,6 +44,7 @@ DTYPE_ATTRIBUTE = "npzkit.dtype"
 """The attribute of an array with the name of its dtype, of ml_dtypes."""
 _DATA_REMEDY = "Save a tensor that has its data on the CPU."
 _PLAIN_REMEDY = "Save its parts, or tensor.to_dense(), tensor.dequantize(), tensor.full_tensor()."
+_FILL = "Fill the missing values first (in pandas: rows.fillna(value))."
 
 
 def is_tensor(value: object) -> bool:
@@ -262,8 +263,15 @@ def _remedy_for(value: Any, dtype: Any) -> str:
 
 
 def assigned(value: Any, key: str, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`."""
-    if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
+    """Convert an assigned value as NumPy does: one without a dtype takes the array's, `dtype`.
+
+    Raises
+    ------
+    ValueError
+        Missing values would become texts, or booleans.
+    """
+    loses_missing = dtype is not None and dtype.kind in "bSU"
+    if not hasattr(value, "dtype") and not hasattr(value, "__array__") and not loses_missing:
         return as_array(value, key, dtype)
     array = as_array(value, key)
     try:
@@ -271,6 +279,15 @@ def assigned(value: Any, key: str, dtype: np.dtype[Any] | None) -> np.ndarray[An
         check_savable(array, allow_pickle=True)
     except UnsupportedError as error:
         raise error.locate(key=key) from None
+    try:
+        check_integers(value, array, key)
+    except UnsupportedError as error:
+        error.remedy = _FILL
+        raise
+    if loses_missing and array.dtype == object:
+        for index, item in np.ndenumerate(array):
+            if _is_missing(item):
+                raise _refusal(dtype, item, index)
     # A mask that masks nothing is dropped.
     return np.asarray(array)
 
@@ -285,12 +302,7 @@ def as_rows(
     ValueError
         They are of another shape, or the dtype cannot have their values.
     """
-    if dtype.kind == "M" and not hasattr(value, "dtype"):
-        array = _dates(value, key, dtype)
-    else:
-        array = assigned(value, key, dtype if dtype.kind in "OV" else None)
-    if array.dtype == object and dtype.kind == "m":
-        array = array.astype("m8[us]")
+    array = assigned(value, key, _uncast(dtype))
     if array.shape == shape[1:] and shape:
         array = array[np.newaxis]
     if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not shape:
@@ -300,14 +312,12 @@ def as_rows(
     return _cast(array, dtype)
 
 
-def _dates(value: Any, key: str, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return texts and dates as such a dtype, or as microseconds if that cannot represent them."""
-    exact = assigned(value, key, np.dtype("M8[us]"))
-    try:
-        found = assigned(value, key, dtype)
-    except OverflowError:
-        return exact
-    return found if np.array_equal(found.astype(exact.dtype), exact, equal_nan=True) else exact
+def _uncast(dtype: np.dtype[Any]) -> Any:
+    """Return the dtype of rows that have none, before they are cast; None if NumPy finds it."""
+    if dtype.names is not None:
+        fields = [(name, dtype[name].base, dtype[name].shape) for name in dtype.names]
+        return np.dtype([(name, _uncast(base) or object, of) for name, base, of in fields])
+    return np.dtype(object) if dtype.kind in "SUM" else dtype if dtype.kind in "OV" else None
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -315,8 +325,18 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
 
     Records need the fields of the array, in any order.
     """
-    if array.dtype == dtype or array.dtype == object:
-        return array.astype(dtype, copy=False)
+    if array.dtype == dtype:
+        return array
+    try:
+        with np.errstate(all="ignore"):
+            if array.dtype == object:
+                array = _of_objects(array, dtype)
+            return array if array.dtype == dtype else _cast_other(array, dtype)
+    except (UnicodeError, OverflowError, TypeError) as error:
+        raise ValueError(f"{dtype} cannot represent all values of the rows: {error}") from None
+
+
+def _cast_other(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if not dtype.itemsize:
         return np.empty(array.shape, dtype)
     names = dtype.names or ()
@@ -330,26 +350,73 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
     can_cast = not is_other and np.can_cast(array.dtype, dtype, "same_kind")
     if not (can_cast or kinds <= set("biuf") or kinds <= set("SU")):
         raise ValueError(f"rows of dtype {array.dtype} cannot be appended to an array of {dtype}")
-    with np.errstate(all="ignore"):
-        try:
-            rows = array.astype(dtype)
-            changed = _changed(array, rows)
-        except (UnicodeError, OverflowError) as error:
-            raise ValueError(f"{dtype} cannot represent all values of the rows: {error}") from None
+    rows = array.astype(dtype)
+    changed = _changed(array, rows)
     if changed.any():
         index = tuple(map(int, np.argwhere(changed)[0]))
-        raise ValueError(
-            f"{dtype} cannot represent {shown_value(str(array[index]))}, which the rows have at "
-            f"{index}: {_instead(dtype)}"
-        )
+        raise _refusal(dtype, array[index], index)
     return rows
 
 
-def _instead(dtype: np.dtype[Any]) -> str:
-    """Return what to do with rows of which a dtype cannot represent all values."""
-    if dtype.kind in "SU":
-        return "replace the array by all rows, which get a wider dtype, with overwrite=True"
-    return f"cast them yourself, rows.astype({str(dtype)!r}), if values may change"
+def _of_objects(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return Python's objects as an array of the same kind as `dtype`, without a change.
+
+    Of numbers and dates, missing ones are NaN and NaT.
+    """
+    kind = dtype.kind
+    if kind in "OV":
+        return array.astype(dtype, copy=False)
+    if kind in "mM":
+        # Integers are numbers of the dtype's own unit.
+        is_counted = all(isinstance(item, (int, np.integer)) for item in array.flat)
+        exact = array.astype(dtype if is_counted else f"{kind}8[us]")
+        with contextlib.suppress(OverflowError):
+            rows = array.astype(dtype)
+            if np.array_equal(rows.astype(exact.dtype), exact, equal_nan=True):
+                return rows
+        return exact
+    rows = np.empty(array.shape, np.promote_types(dtype, float) if kind in "fc" else dtype)
+    for index, item in np.ndenumerate(array):
+        is_text = isinstance(item, (str, bytes))
+        if not (is_text if kind in "SU" else not is_text and _is_kept(rows, index, item)):
+            raise _refusal(dtype, item, index)
+    return array.astype(kind) if kind in "SU" else rows
+
+
+def _is_kept(rows: np.ndarray[Any, Any], index: Any, item: Any) -> bool:
+    """Assign a number, and return whether it is there; a floating-point number may be rounded."""
+    exact = item.item() if isinstance(item, np.generic) else item
+    try:
+        rows[index] = item
+        can_round = rows.dtype.kind in "fc" and not isinstance(exact, int)
+        return can_round or bool(rows[index].item() == exact)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _is_missing(item: Any) -> bool:
+    """Return whether an object is None, NaN, NaT or the NA of pandas."""
+    try:
+        return item is None or bool(item != item)  # noqa: PLR0124 - as NaN
+    except TypeError:
+        # The NA of pandas does not say whether it is another.
+        return True
+
+
+def _refusal(dtype: Any, item: Any, index: tuple[int, ...]) -> ValueError:
+    """Return the error of a value that a dtype cannot represent, with what to do."""
+    if _is_missing(item):
+        instead = _FILL
+    elif dtype.kind in "SU" and isinstance(item, (str, bytes)):
+        instead = (
+            "Replace the array by all rows, which get a wider dtype, with overwrite=True. In a "
+            "folder, npzkit.repack(folder) then removes the old bytes."
+        )
+    else:
+        instead = f"Cast them yourself, rows.astype({str(dtype)!r}), if values may change."
+    found = shown_value(item if item is None else str(item))
+    what = f"{dtype} cannot represent {found}, which the rows have at {index}"
+    return ValueError(f"{what}. {instead}")
 
 
 def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

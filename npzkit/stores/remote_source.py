@@ -103,10 +103,11 @@ class Store(abc.ABC):
             path=self.name,
             found="all bytes of the object",
             expected="those of a range",
-            remedy="Download the file, and open the copy: "
+            remedy="Python's http.server cannot send these; nginx and most others can. Download "
+            "the file, and open the copy: "
             + Advice(
-                "npzkit.open('simplecache::' + url) does both.",
-                "npzkit ls simplecache::URL does both.",
+                "npzkit.open(urllib.request.urlopen(url).read()) does both.",
+                "curl -o copy.npz URL, npzkit ls copy.npz.",
             ),
         )
 

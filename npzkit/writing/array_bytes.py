@@ -19,14 +19,14 @@ from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import DTYPE_ATTRIBUTE, as_unlabelled, check_dtype, extension_name
 
 _IN_PARTS = (
-    "Pass {}='split' to npzkit.save or NpzWriter, which saves it in parts (npz.join(key) and "
-    "load_tree put them together), or save {}."
+    "Save {}; or pass {}='split' to npzkit.save or NpzWriter, which saves it in parts "
+    "(npz.join(key) and load_tree put them together)."
 )
-
-
+_AS_TEXT = "array.astype(object).astype('U')"
 _MISSING = (
-    "Pass strings='split' to npzkit.save or NpzWriter, and save "
-    "array.astype(numpy.dtypes.StringDType(na_object={})), which keeps missing texts."
+    "Fill the missing texts, and save array.astype(str). Or, to keep them missing, pass "
+    "strings='split' to npzkit.save or NpzWriter, and save "
+    "array.astype(numpy.dtypes.StringDType(na_object={}))."
 )
 
 
@@ -47,9 +47,11 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
         check_dtype(converted.dtype)
     except NpzkitError as error:
         if converted.dtype.char == "T":
-            error.remedy = _IN_PARTS.format("strings", "array.astype(object).astype('U')")
+            has_missing = hasattr(converted.dtype, "na_object")
+            more = ", which makes texts of missing ones, too" if has_missing else ""
+            error.remedy = _IN_PARTS.format(_AS_TEXT + more, "strings")
         elif error.what == MASKED:
-            error.remedy = _IN_PARTS.format("masked", "array.filled()")
+            error.remedy = _IN_PARTS.format("array.filled()", "masked")
         elif missing := _missing_text(converted):
             error.remedy = _MISSING.format(missing)
         raise error.locate(key=key) from None

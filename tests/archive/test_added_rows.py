@@ -1,8 +1,10 @@
 """Rows that are added to an array that is there, by `NpzWriter.append`."""
 
 import datetime
+import decimal
 import io
 import itertools
+import re
 import zipfile
 
 import npzkit
@@ -150,6 +152,34 @@ def grow_folder(path, first, rows):
         w.append("log", rows)
 
 
+class NA:
+    """Compares as the NA of pandas: nobody knows whether a missing value equals another one."""
+
+    def __ne__(self, other):
+        return self
+
+    __eq__ = __ne__
+    __hash__ = object.__hash__
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __str__(self):
+        return "<NA>"
+
+
+class Int64:
+    """Looks like integers of pandas of which one is missing."""
+
+    dtype = type("Int64Dtype", (), {"kind": "i"})()
+
+    def __init__(self, large):
+        self.large = large
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([self.large, np.nan], dtype)
+
+
 DOORS = [grow_added, grow_created, grow_folder]
 
 
@@ -173,6 +203,11 @@ DOORS = [grow_added, grow_created, grow_folder]
     ("f4", [np.nan, np.inf], [np.nan, np.inf]),
     ("c16", [1, 2.5], [1, 2.5]),
     (PLACE, np.array([("abc", [1, 2], 3000)], OTHER_PLACE), None),
+    (PLACE, [(3, [1, 2], "abc")], None),
+    ("f4", np.array([decimal.Decimal("0.1"), None], object), [np.float32(0.1), np.nan]),
+    ("i8", np.array([True, 2.0], object), [1, 2]),
+    ("S3", np.array(["abc", b"d"], object), [b"abc", b"d"]),
+    ("M8[D]", np.array([datetime.date(2026, 1, 2), None], object), np.array(["2026-01-02", "NaT"], "M8[D]")),
 ])  # fmt: skip
 def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
     """Floating-point numbers are rounded, and fields of records found by their names."""
@@ -200,7 +235,8 @@ def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
     ("f8", np.array([1 + 2j]), "dtype complex128"),
     ("f8", ["1"], "dtype <U1"),
     ("U2", np.array(["overload"]), "'overload'"),
-    ("U2", [3.5], "dtype float64"),
+    ("U2", [3.5], "'3.5'"),
+    ("U2", np.array([3.5]), "dtype float64"),
     ("S3", ["abcd"], "'abcd'"),
     (PLACE, np.zeros(3), "dtype float64"),
     (PLACE, np.array([(0, [0, 0], "abcd")], [*PLACE[:2], ("name", "U4")]), "'abcd'"),
@@ -218,6 +254,24 @@ def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
     ("c8", np.array([2**24 + 1]), "16777217"),
     ("c8", np.array([1e300j]), r"1e\+300j"),
     ("S2", ["é"], "cannot represent all values"),
+    ("U4", np.array(["Ulm", None], object), r"<U4 cannot represent None, .* at \(1,\)\. Fill the"),
+    ("U4", ["Ulm", None], "None.*Fill the missing values first"),
+    ("U4", ["Ulm", np.nan], "'nan'.*Fill the missing values first"),
+    ("S4", np.array([b"Ulm", None], object), "None.*Fill the missing values first"),
+    ("U4", np.array(["Ulm", NA()], object), "'<NA>'.*Fill the missing values first"),
+    ("U4", np.array(["Hamburg"], object), "'Hamburg'.*wider dtype"),
+    ("?", [True, None], "None.*Fill the missing values first"),
+    ("?", np.array([True, NA()], object), "'<NA>'.*Fill the missing values first"),
+    ("?", np.array([True, "False"], object), "'False'"),
+    ("i8", np.array([1, None], object), "None.*Fill the missing values first"),
+    ("i8", np.array([1, 2.5], object), r"'2\.5'"),
+    ("i8", np.array([1, "2"], object), "'2'"),
+    ("f8", np.array([2**53 + 1, None], object), "'9007199254740993'"),
+    ("f8", np.array([np.int64(2**53 + 1), None], object), "'9007199254740993'"),
+    ("f4", np.array([1e300], object), r"1e\+300"),
+    ("M8[D]", np.array([datetime.datetime(2026, 1, 2, 3)], object), "2026-01-02T03"),
+    (PLACE, [(0, [0, 0], None)], "None.*Fill the missing values first"),
+    (PLACE, [(0, [0, 0], "abcd")], "'abcd'.*wider dtype"),
 ])  # fmt: skip
 def test_rows_that_would_change_are_refused(tmp_path, grow, dtype, rows, message):
     """No number wraps around, no text is cut off, and no field gets the values of another."""
@@ -227,6 +281,70 @@ def test_rows_that_would_change_are_refused(tmp_path, grow, dtype, rows, message
     if grow is not grow_created:
         with npzkit.open(tmp_path / "a") as npz:
             np.testing.assert_array_equal(npz["log"], first)
+
+
+def test_longer_texts_replace_the_array(tmp_path):
+    """The old bytes are in the folder until it is repacked."""
+    texts, path = np.array(["Ulm"] * 9), tmp_path / "a"
+    with npzkit.ShardedWriter(path) as w:
+        w.update({"city": texts, "x": np.arange(3)})
+    with npzkit.ShardedWriter(path, mode="a") as w:
+        with pytest.raises(ValueError, match=r"In a folder, npzkit\.repack\(folder\) then removes"):
+            w.append("city", ["Hamburg"])
+        w.add("city", np.concatenate([npzkit.open(path)["city"], ["Hamburg"]]), overwrite=True)
+
+    def count():
+        return sum(file.read_bytes().count(texts.tobytes()) for file in path.iterdir())
+
+    assert count() == 1
+    npzkit.repack(path)
+    assert count() == 0
+    with npzkit.open(path) as npz:
+        assert npz["city"].tolist() == [*texts, "Hamburg"] and npz["x"].tolist() == [0, 1, 2]
+
+
+@each_row("grow", DOORS)
+def test_rows_that_may_change_are_cast_first(tmp_path, grow):
+    """The error names the cast."""
+    rows = np.array([2.5])
+    with pytest.raises(ValueError, match="Cast them yourself") as caught:
+        grow(tmp_path / "a", np.zeros(1, "i4"), rows)
+    instead = re.search(r"(rows\.astype\(.*\)), if", str(caught.value))[1]
+    grow(tmp_path / "b", np.zeros(1, "i4"), eval(instead, {"rows": rows}))
+    with npzkit.open(tmp_path / "b") as npz:
+        assert npz["log"].tolist() == [0, 2]
+
+
+@each_row("grow", DOORS)
+@pytest.mark.remedy("Fill the missing values first (in pandas: rows.fillna(value))")
+def test_integers_of_which_some_are_missing_keep_their_digits(tmp_path, grow):
+    """They are refused if float64, which pandas makes of them, has other values."""
+    with pytest.raises(UnsupportedError, match=r"Fill the missing values first"):
+        grow(tmp_path / "a", np.zeros(1), Int64(2**53 + 1))
+    grow(tmp_path / "b", np.zeros(1), Int64(3))
+    filled = np.nan_to_num(np.asarray(Int64(3)))
+    grow(tmp_path / "c", np.zeros(1, "i8"), filled)
+    with npzkit.open(tmp_path / "b") as npz, npzkit.open(tmp_path / "c") as other:
+        np.testing.assert_array_equal(npz["log"], [0, 3, np.nan])
+        assert other["log"].tolist() == [0, 3, 0]
+
+
+@each_row(("dtype", "value"), [
+    ("U4", ["Ulm", None]),
+    ("U4", np.array(["Ulm", np.nan], object)),
+    ("?", [True, None]),
+    ("?", np.array([True, NA()], object)),
+    ("f8", Int64(2**53 + 1)),
+])  # fmt: skip
+@pytest.mark.parametrize("count", [2, None])
+def test_no_missing_value_is_assigned_as_another(tmp_path, dtype, value, count):
+    """An array that is filled refuses them, as `append` does."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("a", (count,), dtype) as dst:
+        with pytest.raises((ValueError, UnsupportedError), match="Fill the missing values first"):
+            dst[0:2] = value
+        dst[0:2] = [1, 0]
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        np.testing.assert_array_equal(npz["a"], np.array([1, 0]).astype(dtype))
 
 
 def test_other_dtypes_and_trees_keep_what_they_are():

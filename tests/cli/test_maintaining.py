@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from archives import damage
 from npzkit.cli.messages import as_word
+from npzkit.errors import format_size
 from systems import needs_symlinks
 
 
@@ -308,7 +309,8 @@ def test_what_cannot_be_opened_has_a_remedy(cli, folder):
     for command in ("verify", "ls"):
         rows = cli(command, *names, "--json").json()
         assert [row["is_damage"] for row in rows] == [True, False, False, False]
-        assert "is_damage" not in cli(command, "good.npz", "--json").json()[0]
+    rows = cli("verify", "good.npz", "bad.npz", "-r", "deep", "--json").json()
+    assert {(row["ok"], row["is_damage"]) for row in rows} == {(True, False), (False, True)}
 
 
 def test_each_line_names_its_file(cli, folder):
@@ -324,10 +326,13 @@ def test_each_line_names_its_file(cli, folder):
 
 
 def test_a_file_is_no_key(cli, folder):
-    """A file in place of a key is reported as such."""
-    found = cli("show", "good.npz", "bad.npz")
-    assert found.code == 2
-    assert "is a file, but was used as a key" in found.err
+    """A file in place of a key is reported as such; two folders are no two archives."""
+    for command in ("show", "rm"):
+        found = cli(command, "good.npz", "bad.npz")
+        assert found.code == 2
+        assert "'bad.npz' is a file, but was used as a key here: a command with KEYS" in found.err
+        assert "takes one FILE, and diff two. Of several, a shell takes one after the" in found.err
+    assert "Pass an archive, or two to diff." in cli("diff", "deep", "deep").err
 
 
 def test_a_file_of_any_name_is_verified(cli, folder):
@@ -530,11 +535,15 @@ def test_a_file_without_a_directory_says_what_to_do(cli, folder):
 def test_many_files_are_repacked_in_place(cli, folder):
     """Each file is rewritten, and one that is damaged stays as it was while the others go on."""
     before = (folder / "bad.npz").read_bytes()
+    size = (folder / "good.npz").stat().st_size
     found = cli("repack", "bad.npz", "good.npz", "deep/er/good.npz", "-c", "deflated")
     assert (found.code, found.err.count("\n")) == (1, 1)
     assert "bad.npz" in found.err
     assert (folder / "bad.npz").read_bytes() == before
-    assert found.out.splitlines()[-1] == "3 files: 1 failed, 2 repacked"
+    sizes = " -> ".join(
+        format_size(2 * one) for one in (size, (folder / "good.npz").stat().st_size)
+    )
+    assert found.out.splitlines()[-1] == f"3 files: 1 failed, 2 repacked, {sizes}"
     for path in ("good.npz", "deep/er/good.npz"):
         with npzkit.open(path) as npz:
             assert npz.info("x").method == "deflated"

@@ -236,6 +236,24 @@ def test_parts_must_tile_their_array(tmp_path, second, message):
         assert "x" not in npz
 
 
+@pytest.mark.remedy("Write all parts again with the same global_shape, and cast to one dtype: ")
+def test_parts_of_several_dtypes_are_cast(tmp_path):
+    """Texts of several lengths have dtypes of their own."""
+    parts = np.array(["ab"]), np.array(["Hamburg"])
+    with npzkit.ShardedWriter(tmp_path) as w:
+        for row, part in enumerate(parts):
+            w.add("x", part, [row], [2])
+        with pytest.raises(
+            IndexFormatError, match=r"found .*<U7.*, expected .*<U2.*cast to one dtype"
+        ):
+            w.commit()
+    with npzkit.ShardedWriter(tmp_path) as w:
+        for row, part in enumerate(parts):
+            w.add("x", part.astype("U7"), [row], [2])
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == ["ab", "Hamburg"]
+
+
 @pytest.mark.parametrize("offset", [0, 2])
 def test_one_part_must_be_its_array(tmp_path, offset):
     """A single part that leaves the rest of its array out is refused."""

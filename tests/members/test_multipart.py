@@ -238,10 +238,18 @@ def test_by_default_they_are_refused(tmp_path, array, option, plain):
     with npzkit.NpzWriter(tmp_path / "b.npz", **{option: "split"}) as w:
         w["x"] = array
         w["plain"] = plain(array)
+    with npzkit.ShardedWriter(tmp_path / "c") as w:
+        with pytest.raises(
+            npzkit.NpzkitError, match=rf"^[^;]* Save array\.\w+\([^;]*; or pass {option}"
+        ):
+            w["x"] = array
+        w["plain"] = plain(array)
     for name in ("a.npz", "b.npz"):
         with npzkit.open(tmp_path / name) as npz:
             assert npz.join("x").tolist() == array.tolist()
-    assert np.array_equal(np.load(tmp_path / "b.npz")["plain"], plain(array))
+    for name in ("b.npz", "c"):
+        with npzkit.open(tmp_path / name) as npz:
+            assert np.array_equal(npz["plain"], plain(array))
 
 
 @pytest.mark.remedy("Save array.astype(numpy.dtypes.StringDType(na_object=None)).")

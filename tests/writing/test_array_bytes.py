@@ -370,7 +370,7 @@ def labelled(module, name, **attributes):
     return value
 
 
-@pytest.mark.remedy("Pass masked='split' to npzkit.save or NpzWriter, and save np.ma.array(")
+@pytest.mark.remedy("Save value.fillna(0). Or, to keep them missing, pass masked='split' to ")
 def test_integers_with_missing_values(tmp_path):
     """They are refused if float64, which pandas makes of them, has other values."""
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -379,6 +379,11 @@ def test_integers_with_missing_values(tmp_path):
         for tree in ({"x": value}, {"x": {"y": [value]}}):
             with pytest.raises(UnsupportedError, match="missing values") as caught:
                 npzkit.save(path, tree)
+        with npzkit.ShardedWriter(tmp_path / "folder") as w:
+            with pytest.raises(UnsupportedError, match=r"Save value\.fillna\(0\)"):
+                w["x"] = value
+            w["x"] = value.fillna(0)
+        assert npzkit.open(tmp_path / "folder")["x"].tolist() == [large, 0]
         instead = re.search(r"save (np\.ma\.array.*)\.$", caught.value.remedy)[1]
         npzkit.save(path, {"x": eval(instead, {"np": np, "value": value})}, masked="split")
         assert npzkit.load_tree(path)["x"].tolist() == [large, None]
@@ -387,14 +392,21 @@ def test_integers_with_missing_values(tmp_path):
         assert npz["x"].tolist()[0] == 1 and npz["y"].tolist() == [large]
 
 
-@pytest.mark.remedy("Pass strings='split' to npzkit.save or NpzWriter, and save array.astype(")
+@pytest.mark.remedy(
+    "Fill the missing texts, and save array.astype(str). Or, to keep them missing, "
+)
 @pytest.mark.parametrize("missing", [None, np.nan])
 def test_texts_of_which_some_are_missing(tmp_path, missing):
     """The error names the dtype that keeps the missing ones."""
     array = np.array(["a", missing, "bc"], object)
-    with pytest.raises(PickleRefusedError, match="keeps missing texts") as caught:
+    with pytest.raises(PickleRefusedError, match="Fill the missing texts") as caught:
         npzkit.save(tmp_path / "a.npz", {"x": array})
-    instead = re.search(r"save (array\.astype.*), which", caught.value.remedy)[1]
+    instead = re.search(r"NpzWriter, and save (array\.astype.*)\.$", caught.value.remedy)[1]
+    with npzkit.ShardedWriter(tmp_path / "folder") as w:
+        with pytest.raises(PickleRefusedError, match=r"Fill the .*, and save array\.astype\(str\)"):
+            w["x"] = array
+        w["x"] = np.where(array == "bc", array, "").astype(str)
+    assert npzkit.open(tmp_path / "folder")["x"].tolist() == ["", "", "bc"]
     array = eval(instead, {"numpy": np, "array": array})
     npzkit.save(tmp_path / "a.npz", {"x": array}, strings="split")
     found = npzkit.load_tree(tmp_path / "a.npz")["x"].tolist()

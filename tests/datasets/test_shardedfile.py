@@ -381,7 +381,7 @@ def test_a_pickle_of_an_older_archive_is_refused(folder, whole):
         data = pickle.dumps(npz)
     write_run(folder, whole, "a2")
     with pytest.raises(StaleArchiveError, match="since the archive was pickled"):
-        pickle.loads(data)
+        len(pickle.loads(data))
 
 
 def test_damaged_data_is_noticed(folder, whole):
@@ -541,7 +541,7 @@ def test_other_metadata_are_another_index(folder):
         assert npz.metadata == {"step": 7}
     npzkit.ShardedWriter(folder, attempt="a1", metadata={"step": 8}).commit()
     with pytest.raises(StaleArchiveError, match="changed since"):
-        pickle.loads(pickled)
+        len(pickle.loads(pickled))
 
 
 def test_arrays_of_a_missing_shard_are_named(tmp_path):

@@ -103,7 +103,7 @@ class ShardedWriter:
     ValueError, TypeError
         Bad attempt, compression, level, shard_size or metadata.
     UnsupportedError
-        The URL cannot be written to.
+        The URL cannot be written to, or the folder is a file.
     FileExistsError
         The folder has other ``.npz`` files, and is no sharded archive.
     FileNotFoundError

@@ -649,6 +649,20 @@ def test_many_arrays_at_once(tmp_path, compression):
     assert max(sizes) < 800_000
 
 
+@pytest.mark.remedy("Name a folder, or a path where nothing is.")
+def test_a_file_is_no_folder(tmp_path):
+    """A path that is a file is refused in both modes, and the file stays."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    for mode in "wa":
+        with pytest.raises(npzkit.errors.UnsupportedError, match="this is a file"):
+            npzkit.ShardedWriter(path, mode)
+    with npzkit.open(path) as npz, npzkit.ShardedWriter(tmp_path / "a") as w:
+        w.update(npz)
+    with npzkit.open(tmp_path / "a") as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("kind", ["ShardedWriter", "dask"])
 @pytest.mark.parametrize("place", ["local", "memory"])
 def test_other_archives_are_not_hidden(tmp_path, kind, place):

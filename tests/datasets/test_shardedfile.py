@@ -544,6 +544,23 @@ def test_other_metadata_are_another_index(folder):
         len(pickle.loads(pickled))
 
 
+@pytest.mark.remedy("names missing and damaged shards.")
+def test_repair_takes_no_sharded_archive(folder, whole, tmp_path):
+    """Neither the folder nor its index is repaired; the error says what saves the arrays."""
+    for path in folder, folder / "index.npz", str(folder):
+        for output in None, tmp_path / "a.npz":
+            with pytest.raises(npzkit.errors.UnsupportedError, match="sharded archive") as caught:
+                npzkit.repair(path, output)
+    assert not (tmp_path / "a.npz").exists()
+    steps = re.findall(r"npzkit\.(?:verify|extract)\(.*?\)", caught.value.remedy)
+    report, extracted = (
+        eval(step.replace("'arrays'", repr(str(tmp_path / "arrays")))) for step in steps
+    )
+    assert report.ok
+    assert not extracted.failed
+    np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w.npy"), whole)
+
+
 def test_arrays_of_a_missing_shard_are_named(tmp_path):
     """verify of some arrays names those that are concerned, and diff calls them problems."""
     for name in "ab":

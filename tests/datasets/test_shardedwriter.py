@@ -561,7 +561,6 @@ def test_a_folder_in_the_place_of_a_file(tmp_path):
     folder = write_run(tmp_path / "run")
     for call in (
         lambda path: npzkit.repack(path, tmp_path / "one.npz"),
-        npzkit.repair,
         npzkit.NpzWriter,
         lambda path: npzkit.NpzWriter(path, "a"),
         lambda path: npzkit.add(path, {}),

@@ -16,9 +16,9 @@ from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
 from npzkit.datasets.sharding import ShardPart, recorded
-from npzkit.errors import REPLACE, KeyExistsError
+from npzkit.errors import REPLACE
 from npzkit.limits import Limits
-from npzkit.members.keys import missing
+from npzkit.members.keys import missing, taken
 from npzkit.members.metadata import TREE_KEY, nested_data
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
@@ -65,9 +65,7 @@ class Base:
         if overwrite or self.index is None:
             return
         if self.index.number(key) is not None or key in self._values:
-            raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key, remedy=REPLACE
-            )
+            raise taken(key, path, remedy=REPLACE)
 
     @cached_property
     def _values(self) -> Mapping[str, Any]:

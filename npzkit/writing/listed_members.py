@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import REPLACE, Advice, KeyExistsError, UnsupportedError, shown_value
-from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
+from npzkit.members.keys import SUFFIX, keys_of, member_of, missing, taken
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
     CheckedValues,
@@ -147,9 +147,7 @@ class MemberListing:
         if name not in self.entries:
             return
         if not overwrite:
-            raise KeyExistsError(
-                "this key is already in the archive", path=self._path, key=key, remedy=remedy
-            )
+            raise taken(key, self._path, remedy)
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from npzkit.datasets.manyfiles import open_many
     from npzkit.datasets.opening import load_tree, open, verify
     from npzkit.datasets.repacked_shards import repack
+    from npzkit.datasets.repaired_file import repair
     from npzkit.datasets.shardedfile import ShardedFile as ShardedFile
     from npzkit.datasets.shardedwriter import ShardedWriter
     from npzkit.display.histograms import Statistics as Statistics
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from npzkit.maintenance.findings import Finding as Finding
     from npzkit.maintenance.findings import RepairReport as RepairReport
     from npzkit.maintenance.findings import VerifyReport as VerifyReport
-    from npzkit.maintenance.repair import repair
     from npzkit.members.array_info import ArchiveInfo as ArchiveInfo
     from npzkit.members.array_info import ArrayInfo as ArrayInfo
     from npzkit.viewer.viewer import Viewer as Viewer
@@ -82,6 +82,7 @@ _HOMES = {
         "npzkit.datasets.manyfiles": "ManyFiles open_many",
         "npzkit.datasets.opening": "load_tree open verify",
         "npzkit.datasets.repacked_shards": "repack",
+        "npzkit.datasets.repaired_file": "repair",
         "npzkit.datasets.shardedfile": "ShardedFile",
         "npzkit.datasets.shardedwriter": "ShardedWriter",
         "npzkit.drop_ins.numpy_load": "load",
@@ -89,7 +90,6 @@ _HOMES = {
         "npzkit.errors": "NpzkitError",
         "npzkit.limits": "Limits",
         "npzkit.maintenance.findings": "Finding RepairReport VerifyReport",
-        "npzkit.maintenance.repair": "repair",
         "npzkit.members.array_info": "ArchiveInfo ArrayInfo",
         "npzkit.viewer.viewer": "Viewer view",
         "npzkit.writing.created_array": "CreatedArray",

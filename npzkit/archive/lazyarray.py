@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from npzkit.archive.reopening import NotReopened
 from npzkit.errors import ALLOW_PICKLE, Advice, NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.array import array_bytes, check_addressable, impossible_array, npy_header
 from npzkit.format.header import NpyHeader
@@ -348,8 +349,18 @@ def _names_fields(index: Any) -> bool:
 def _restore(npz: Any, key: str, verify: bool) -> LazyArray:
     """Restore a pickled lazy array, on an archive that closes with it."""
     npz._closes_silently = True
-    lazy: LazyArray = npz.lazy(key, verify=verify)
+    try:
+        lazy: LazyArray = npz.lazy(key, verify=verify)
+    except Exception as error:
+        return _NotReopenedArray(error, (npz, key, verify))
     return lazy
+
+
+class _NotReopenedArray(NotReopened, LazyArray):
+    """An array that was pickled, and cannot be read where it was unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, self.recipe
 
 
 def new_array(

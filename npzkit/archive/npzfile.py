@@ -59,9 +59,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     Threads may share an archive. One that was opened from a path, a URL, an
     ordinary file or bytes can be used in forked processes. One that was opened
     from a path or a URL can be pickled, and is opened again when it is
-    unpickled. The pickle of a URL contains its `storage_options`, also secret
-    ones. The attributes of a subclass are pickled, and its ``__init__`` is not
-    called again.
+    unpickled; each use raises the error if that fails. The pickle of a URL
+    contains its `storage_options`, also secret ones. The attributes of a
+    subclass are pickled, and its ``__init__`` is not called again.
 
     Parameters
     ----------
@@ -168,13 +168,13 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
             "strict": strict, "limits": check_limits(limits, max_header_size, file),
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         }  # fmt: skip
-        self._archive: OpenedArchive = self._open_archive(file, own_fid, options, storage_options)
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = options["limits"].header_size
         self.mmap_mode = mmap_mode
         self._verify = verify
         self._closes_silently = False
+        self._archive: OpenedArchive = self._open_archive(file, own_fid, options, storage_options)
 
     @staticmethod
     def _open_archive(
@@ -757,12 +757,9 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
         """Return the attributes that a subclass or a user has set."""
         return {name: value for name, value in vars(self).items() if name not in _ATTRIBUTES}
 
-    @classmethod
-    def _open_again(cls, path: Any, **options: Any) -> Self:
+    def _open_again(self, path: Any, **options: Any) -> None:
         """Open a pickled archive. The attributes of a subclass come from the pickle."""
-        npz = cls.__new__(cls)
-        NpzFile.__init__(npz, path, **options)
-        return npz
+        NpzFile.__init__(self, path, **options)
 
     @property
     def _limits(self) -> Limits:

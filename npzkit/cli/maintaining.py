@@ -42,6 +42,7 @@ from npzkit.cli.messages import (
     error_facts,
     error_text,
     in_a_line,
+    message_of,
     naming_file,
     raise_final,
     refusing,
@@ -133,17 +134,6 @@ def place_of_results(archives: Sequence[ArchiveFile], output: str | None) -> str
                 "be read too. Pass another folder."
             )
     return output
-
-
-def _sharded_folder(archive: ArchiveFile) -> str:
-    """Return the folder of a sharded archive, also for its index; empty for other archives."""
-    from npzkit.datasets import INDEX_NAME
-    from npzkit.datasets.opening import holds_index, is_sharded
-
-    folder, name = os.path.split(archive.path)
-    if name == INDEX_NAME and is_sharded(archive.path):
-        return folder or os.curdir
-    return archive.path if holds_index(archive.path) else ""
 
 
 def output_of(archive: ArchiveFile, output: str | None, *, may_replace: bool) -> tuple[str, bool]:
@@ -401,6 +391,8 @@ def repair(
 
     Example: npzkit repair broken.npz -o saved.npz
     """
+    from npzkit.datasets.repaired_file import not_repaired, sharded_folder
+
     if keep_partial and output is None:
         raise click.UsageError("--keep-partial needs --output.")
     archives = [
@@ -411,19 +403,14 @@ def repair(
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        # A changed shard would not fit its index any more.
-        sharded = _sharded_folder(archive)
-        told = f"{shown_path(archive.path)}: repair does not take a sharded archive or its index. "
+        sharded = sharded_folder(archive.path)
         is_alone = len(archives) == 1
         if is_folder(output) or (sharded and output is None):
             found = _verify(archive, report, is_alone=is_alone)
             if not found.code:
                 return found
             if sharded:
-                return found._replace(text=f"{found.text}\n{told}{_left_of_shards(sharded)}")
-        if sharded:
-            named = f"npzkit verify {as_word(sharded)} names missing and damaged shards. "
-            raise Refusal(told + named + _left_of_shards(sharded))
+                return found._replace(text=f"{found.text}\n{message_of(not_repaired(sharded))}")
         if output is None:
             return _cut(archive, report, is_alone=is_alone)
         target, may_replace = output_of(archive, output, may_replace=overwrite)
@@ -433,15 +420,6 @@ def repair(
         return _repaired(archive, saved)
 
     return work_through("repair", archives, work, as_json=as_json)
-
-
-def _left_of_shards(folder: str) -> str:
-    """Return what saves the sound parts of a sharded archive."""
-    return (
-        f"npzkit extract {as_word(folder)} -o FOLDER saves its sound arrays. In Python, "
-        f"npzkit.open({folder!r}).lazy(key)[a:b] reads the sound rows of a damaged one. "
-        "Or write the archive again."
-    )
 
 
 def _repaired(archive: ArchiveFile, report: npzkit.RepairReport) -> Outcome:
@@ -535,11 +513,13 @@ def repack(
 
     Example: npzkit repack model.npz
     """
+    from npzkit.datasets.repaired_file import sharded_folder
+
     archives = find_archives(files, recursive=recursive)
     output = place_of_results(archives, output)
 
     def work(archive: ArchiveFile, report: Progress) -> Outcome:
-        if folder := _sharded_folder(archive):
+        if folder := sharded_folder(archive.path):
             if output is None:
                 return _repacked_shards(folder, report, **options)
             raise Refusal(

@@ -16,9 +16,9 @@ from npzkit.datasets.index import Index
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.shard_names import ShardRecord, StoredPart
 from npzkit.datasets.sharding import AS_ONE_FILE, ShardPart, recorded
-from npzkit.errors import REPLACE, KeyExistsError, UnsupportedError
+from npzkit.errors import REPLACE, UnsupportedError
 from npzkit.limits import Limits
-from npzkit.members.keys import SUFFIX, check_key, missing
+from npzkit.members.keys import SUFFIX, check_key, missing, taken
 from npzkit.members.metadata import FLAT, PARTS_ATTRIBUTE, TREE_KEY, nested_data, user_attrs
 from npzkit.members.tensors import as_rows
 from npzkit.stores.objects import Objects
@@ -82,10 +82,7 @@ class Base:
     def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if not overwrite and (key in self or key in self._values):
-            raise KeyExistsError(
-                "this key is already in the archive", path=path, key=key,
-                remedy=_REPLACE_ATTRS if user_attrs(self._attrs(key)) else REPLACE,
-            )  # fmt: skip
+            raise taken(key, path, _REPLACE_ATTRS if user_attrs(self._attrs(key)) else REPLACE)
 
     def _attrs(self, key: str) -> Mapping[str, Any]:
         """Return the attributes of an array, also npzkit's own; none if there is no such array."""

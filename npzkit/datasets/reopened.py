@@ -134,7 +134,13 @@ class Reopened:
             raise closed_error().locate(path=self.path)
         if self._given is not None:
             return self._given
-        return _RECENT.get(self._recipe, lambda: pickle.loads(self._recipe))
+        return _RECENT.get(self._recipe, self._open_again)
+
+    def _open_again(self) -> Any:
+        npz = pickle.loads(self._recipe)
+        # Raises why it could not be opened.
+        npz._archive.check_open()
+        return npz
 
     def close(self) -> None:
         """Let go of the archive. Others that read the same file can go on."""

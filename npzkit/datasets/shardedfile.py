@@ -53,8 +53,8 @@ class ShardedFile(NpzFile):
     that the index names.
 
     Threads and forked processes may share it. It can be pickled, and is opened
-    again when it is unpickled. The pickle of a URL contains its
-    `storage_options`, also secret ones.
+    again when it is unpickled; each use raises the error if that fails. The pickle
+    of a URL contains its `storage_options`, also secret ones.
 
     Parameters
     ----------

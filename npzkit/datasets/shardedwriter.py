@@ -43,11 +43,11 @@ from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,
     IndexFormatError,
-    KeyExistsError,
     MissingShardError,
     NpzkitError,
 )
 from npzkit.limits import thread_count
+from npzkit.members.keys import taken
 from npzkit.members.metadata import format_metadata
 from npzkit.stores.objects import NOTHING_ADDED
 
@@ -105,7 +105,7 @@ class ShardedWriter:
     ValueError, TypeError
         Bad attempt, compression, level, shard_size or metadata.
     UnsupportedError
-        The URL cannot be written to.
+        The URL cannot be written to, or the folder is a file.
     FileExistsError
         The folder has other ``.npz`` files, and is no sharded archive.
     FileNotFoundError
@@ -366,10 +366,7 @@ class ShardedWriter:
         """
         self._check_open()
         if new in self and new != old:
-            raise KeyExistsError(
-                "this key is already in the archive", path=self._place.name, key=new,
-                remedy=REMOVE_FIRST,
-            )  # fmt: skip
+            raise taken(new, self._place.name, REMOVE_FIRST)
         self._base.rename(old, new, self._place.name)
 
     def update(self, arrays: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from npzkit.errors import (
     ALLOW_PICKLE,
     Advice,
     ClosedArchiveError,
+    LimitExceededError,
     NpzkitError,
     format_count,
     printable,
@@ -74,7 +75,8 @@ class Finding(NamedTuple):
         known. Errors of reads have the same `offset`.
     remedy : str or None
         What to do about an unfinished append, a file that is not an archive, an array whose
-        CRC-32 or whose two headers differ, or one that npzkit cannot read, as a full sentence.
+        CRC-32 or whose two headers differ, or one that npzkit cannot read, or that
+        exceeds a limit, as a full sentence.
     """
 
     key: str | None
@@ -92,7 +94,8 @@ class Finding(NamedTuple):
         where = header_offset if error.offset is None else error.offset
         # Bytes of a file help nobody.
         values = "" if isinstance(error.found, bytes) else values_text(error)
-        return cls(key, "error", error.what + values, where)
+        remedy = error.remedy if isinstance(error, LimitExceededError) else None
+        return cls(key, "error", error.what + values, where, remedy)
 
 
 class VerifyReport(NamedTuple):

@@ -14,6 +14,7 @@ from operator import itemgetter
 from npzkit.errors import (
     TORCH_TO_CONVERT,
     Advice,
+    KeyExistsError,
     LimitExceededError,
     MemberNotFoundError,
     UnsafeNameError,
@@ -278,6 +279,11 @@ def missing(
         key=key if isinstance(key, str) else None,
         remedy=suggestion(key, keys),
     )
+
+
+def taken(key: str, path: str | None, remedy: str) -> KeyExistsError:
+    """Return the error for a key that is to be new, and is not."""
+    return KeyExistsError("this key is already in the archive", path=path, key=key, remedy=remedy)
 
 
 def with_folders(keys: Sequence[str]) -> list[str]:

@@ -166,7 +166,7 @@ class Objects(abc.ABC):
 
     @abc.abstractmethod
     def begin_writing(self) -> None:
-        """Make the folder, or raise UnsupportedError if nothing can be written to the URL."""
+        """Make the folder; UnsupportedError if it is a file, or a URL that cannot be written to."""
 
     def settle(self, names: Iterable[str]) -> None:
         """Wait until files are on disk, and their names."""
@@ -314,7 +314,15 @@ class LocalFolder(Objects):
             return is_locked(second.fileno())
 
     def begin_writing(self) -> None:
-        disk.make_directory(self.path)
+        try:
+            disk.make_directory(self.path)
+        except FileExistsError as error:
+            if not os.path.isfile(self.path):
+                raise
+            raise UnsupportedError(
+                "a sharded archive is a folder, and this is a file", path=self.name,
+                remedy="Name a folder, or a path where nothing is.",
+            ) from error  # fmt: skip
 
     def settle(self, names: Iterable[str]) -> None:
         for name in names:

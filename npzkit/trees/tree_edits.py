@@ -17,12 +17,11 @@ from npzkit.errors import (
     Advice,
     ChecksumError,
     FormatError,
-    KeyExistsError,
     ZipFormatError,
     shown_value,
     some_of,
 )
-from npzkit.members.keys import SUFFIX, check_key, is_within
+from npzkit.members.keys import SUFFIX, check_key, is_within, taken
 from npzkit.members.metadata import FLAT, TREE_KEY, check_tree_version, format_metadata
 from npzkit.trees.note_edits import EditedNote, moved
 from npzkit.trees.notes import is_value, items_of, kind_of, listed, nodes_of, values_of
@@ -51,10 +50,7 @@ class TreeEdits:
     def check_free(self, key: str, remedy: str = REPLACE) -> None:
         """Raise KeyExistsError if a key has a value, or a tied tensor, which has no array."""
         if self.note.has_value(key):
-            raise KeyExistsError(
-                "this key is already in the archive", path=self._archive.path, key=key,
-                remedy=remedy,
-            )  # fmt: skip
+            raise taken(key, self._archive.path, remedy)
 
     def removed(self, key: str) -> None:
         """Note that an array is about to be removed, unless a tensor tied to it gets it."""
@@ -149,9 +145,8 @@ def write_tree(
     old = {name for name in listing.entries if is_within(name.removesuffix(SUFFIX), key)}
     old.update(listing.others_of(key + SUFFIX))
     if not overwrite and (old or (archive.tree is not None and archive.tree.note.has(key))):
-        raise KeyExistsError(
-            "this key is already in the archive", path=archive.path, key=key,
-            remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
+        raise taken(
+            key, archive.path, remedy="Pass " + Advice("overwrite=True to add()", "--overwrite")
             + ", which replaces everything under this key.",
         )  # fmt: skip
     for name in old:

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import REMOVE_FIRST, REPLACE, KeyExistsError, UnsupportedError, shown_value
-from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
+from npzkit.members.keys import SUFFIX, keys_of, member_of, missing, taken
 from npzkit.members.metadata import (
     PARTS_ATTRIBUTE,
     CheckedValues,
@@ -148,10 +148,9 @@ class MemberListing:
         if name not in self.entries:
             return
         if not overwrite:
-            raise KeyExistsError(
-                "this key is already in the archive", path=self._path, key=key,
-                remedy=remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE),
-            )  # fmt: skip
+            raise taken(
+                key, self._path, remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE)
+            )
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:

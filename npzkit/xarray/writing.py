@@ -24,6 +24,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import check_attrs
@@ -136,10 +137,19 @@ def to_npz(
     nodes = {path_in(root, name): node for name, node in _nodes(dataset).items()}
     own, foreign = _split(encoding or {}, root, nodes)
     if append_dim is not None:
-        with ShardedWriter(
-            path, "a", compression=compression, level=level, durable=durable,
-            storage_options=storage_options,
-        ) as folder:  # fmt: skip
+        try:
+            writing = ShardedWriter(
+                path, "a", compression=compression, level=level, durable=durable,
+                storage_options=storage_options,
+            )  # fmt: skip
+        except UnsupportedError as error:
+            if error.path is not None and os.path.isfile(error.path):
+                error.remedy = (
+                    "Append to a folder. It gets what the file has by npzkit.xarray.to_npz("
+                    f"xarray.open_dataset({error.path!r}), FOLDER, append_dim={append_dim!r})."
+                )
+            raise
+        with writing as folder:
             _append(folder, path, nodes, foreign, append_dim, storage_options)
         return
     encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}

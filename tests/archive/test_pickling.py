@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import pickle
 
 import npzkit
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from archives import same
 from npzkit.checkpoint import CheckpointStore
-from npzkit.errors import LimitExceededError, StaleArchiveError
+from npzkit.errors import LimitExceededError, StaleArchiveError, ZipFormatError
 
 
 @pytest.mark.remedy("Open it again by its path.")
@@ -24,12 +25,65 @@ def test_pickling_by_path(path, arrays):
                     other["weights"]
         data = pickle.dumps(npz)
     npzkit.save(path, {"weights": np.zeros(3)})
-    with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
-        pickle.loads(data)
+    with pickle.loads(data) as npz:
+        for use in (
+            lambda: npz["weights"],
+            lambda: npz.files,
+            lambda: "x" in npz,
+            lambda: len(npz),
+        ):
+            with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
+                use()
     with npzkit.open(path) as npz:
         assert npz["weights"].tolist() == [0, 0, 0]
     with npzkit.open(path.read_bytes()) as npz, pytest.raises(TypeError, match="path"):
         pickle.dumps(npz)
+
+
+def _sum(array):
+    """Return the sum of an array, or of the array x of an archive."""
+    return np.sum(array["x"] if isinstance(array, npzkit.NpzFile) else array)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_pool_that_cannot_open_an_archive_again(tmp_path, method):
+    """The task raises the error, whatever it is. If unpickling raised it, the pool would hang."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip("the system has no fork")
+    path = tmp_path / "a.npz"
+    ways = {
+        StaleArchiveError: lambda: npzkit.save(path, {"x": np.arange(5.0)}),
+        ZipFormatError: lambda: path.write_bytes(b"nothing"),
+        FileNotFoundError: path.unlink,
+    }
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        for expected, change in ways.items():
+            npzkit.save(path, {"x": np.arange(4.0)})
+            with npzkit.open(path) as npz:
+                given = npz, npz.lazy("x")
+                change()
+                for each in given:
+                    with pytest.raises(expected):
+                        pool.apply_async(_sum, (each,)).get(timeout=60)
+
+
+def test_a_scheduler_that_lacks_the_file(tmp_path):
+    """It passes on what it unpickled, to a process that has the file."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(4.0)})
+    with npzkit.open(path, verify=False) as npz:
+        data = pickle.dumps((npz, npz.lazy("x")))
+    path.rename(tmp_path / "b.npz")
+    passed_on = pickle.loads(data)
+    for each in passed_on:
+        with pytest.raises(FileNotFoundError):
+            _sum(each)
+    data = pickle.dumps(passed_on)
+    (tmp_path / "b.npz").rename(path)
+    npz, lazy = pickle.loads(data)
+    with npz:
+        assert _sum(npz) == _sum(lazy) == 6
 
 
 class Measured(npzkit.NpzFile):

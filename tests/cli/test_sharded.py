@@ -129,11 +129,30 @@ def test_repair_saves_no_columns_of_an_index(folder, cli, tmp_path):
         assert (in_place.code, into.code, refused.code) == (1, 1, 2)
         for told in in_place.out, into.out:
             assert all(shard.name in told for shard in shards)
-            assert "not take a sharded archive or its index. npzkit extract" in told
+            assert "not take a sharded archive or its index" in told
+            assert f"npzkit extract {folder} -o" in told
         assert f"npzkit verify {folder} names missing and damaged shards" in refused.err
         assert f"npzkit extract {folder} -o" in refused.err
     assert all(shard.name in cli("verify", folder).out for shard in shards)
     assert not (tmp_path / "a.npz").exists()
+
+
+def test_a_damaged_index_is_not_repaired(folder, cli, tmp_path):
+    """It would get another directory, without what makes it an index. A user's file of that name is repaired."""
+    index, other = folder / "index.npz", tmp_path / "index.npz"
+    npzkit.save(other, {"x": np.arange(3)})
+    for path in index, other:
+        os.truncate(path, path.stat().st_size - 10)
+    data = index.read_bytes()
+    result = cli("repair", index)
+    assert result.code == 1
+    assert "not take a sharded archive or its index" in result.out
+    with pytest.raises(npzkit.errors.UnsupportedError):
+        npzkit.repair(index)
+    assert index.read_bytes() == data
+    npzkit.repair(other)
+    with npzkit.open(other) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
 
 
 def test_repack_of_an_index_is_that_of_its_folder(folder, cli):

@@ -238,6 +238,19 @@ def test_all_of_an_array_is_checked_by_its_crc(tmp_path):
             from_npz(path, "x").compute()
 
 
+def test_a_file_that_comes_back(tmp_path):
+    """A task fails while the file is away, and reads it afterwards."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(6)})
+    found = from_npz(path, "x", chunks=3)
+    reopened._RECENT.clear()  # as in a new process
+    path.rename(tmp_path / "b.npz")
+    with pytest.raises(FileNotFoundError):
+        found.compute()
+    (tmp_path / "b.npz").rename(path)
+    assert found.sum().compute() == 15
+
+
 def test_a_program_in_another_process_refuses_a_changed_archive(tmp_path):
     """A graph that was pickled computes the data that it was made of, or fails."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(6)})

@@ -381,7 +381,7 @@ def test_a_pickle_of_an_older_archive_is_refused(folder, whole):
         data = pickle.dumps(npz)
     write_run(folder, whole, "a2")
     with pytest.raises(StaleArchiveError, match="since the archive was pickled"):
-        pickle.loads(data)
+        len(pickle.loads(data))
 
 
 def test_damaged_data_is_noticed(folder, whole):
@@ -541,7 +541,24 @@ def test_other_metadata_are_another_index(folder):
         assert npz.metadata == {"step": 7}
     npzkit.ShardedWriter(folder, attempt="a1", metadata={"step": 8}).commit()
     with pytest.raises(StaleArchiveError, match="changed since"):
-        pickle.loads(pickled)
+        len(pickle.loads(pickled))
+
+
+@pytest.mark.remedy("names missing and damaged shards.")
+def test_repair_takes_no_sharded_archive(folder, whole, tmp_path):
+    """Neither the folder nor its index is repaired; the error says what saves the arrays."""
+    for path in folder, folder / "index.npz", str(folder):
+        for output in None, tmp_path / "a.npz":
+            with pytest.raises(npzkit.errors.UnsupportedError, match="sharded archive") as caught:
+                npzkit.repair(path, output)
+    assert not (tmp_path / "a.npz").exists()
+    steps = re.findall(r"npzkit\.(?:verify|extract)\(.*?\)", caught.value.remedy)
+    report, extracted = (
+        eval(step.replace("'arrays'", repr(str(tmp_path / "arrays")))) for step in steps
+    )
+    assert report.ok
+    assert not extracted.failed
+    np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w.npy"), whole)
 
 
 def test_arrays_of_a_missing_shard_are_named(tmp_path):

@@ -579,7 +579,6 @@ def test_a_folder_in_the_place_of_a_file(tmp_path):
     folder = write_run(tmp_path / "run")
     for call in (
         lambda path: npzkit.repack(path, tmp_path / "one.npz"),
-        npzkit.repair,
         npzkit.NpzWriter,
         lambda path: npzkit.NpzWriter(path, "a"),
         lambda path: npzkit.add(path, {}),
@@ -665,6 +664,20 @@ def test_many_arrays_at_once(tmp_path, compression):
     sizes = [path.stat().st_size for path in sorted(tmp_path.glob("shard-*.npz"))]
     assert len(sizes) > 1 or compression == "deflated"
     assert max(sizes) < 800_000
+
+
+@pytest.mark.remedy("Name a folder, or a path where nothing is.")
+def test_a_file_is_no_folder(tmp_path):
+    """A path that is a file is refused in both modes, and the file stays."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    for mode in "wa":
+        with pytest.raises(npzkit.errors.UnsupportedError, match="this is a file"):
+            npzkit.ShardedWriter(path, mode)
+    with npzkit.open(path) as npz, npzkit.ShardedWriter(tmp_path / "a") as w:
+        w.update(npz)
+    with npzkit.open(tmp_path / "a") as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["ShardedWriter", "dask"])

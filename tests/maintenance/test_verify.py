@@ -925,6 +925,19 @@ def test_a_handle_whose_bytes_are_all_there(change, tmp_path):
         assert npz.verify().ok
 
 
+@pytest.mark.remedy("Pass limits=npzkit.Limits(")
+def test_a_limit_is_named_with_what_to_pass(tmp_path):
+    """The row of what exceeds a limit has the remedy of the error that reading raises."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(1000), "y": np.ones(3)}, metadata={"a": "b" * 100})
+    for name in ("member_size", "member_count", "metadata_size", "total_size"):
+        report = npzkit.verify(path, limits=npzkit.Limits(**{name: 1}))
+        assert not report.ok
+        for row in report.rows:
+            assert row.remedy == f"Pass limits=npzkit.Limits({name}=...) if the file is trusted."
+        assert npzkit.verify(path, limits=npzkit.Limits(**{name: 100_000})).ok
+
+
 def test_a_report_is_true_if_the_archive_is_sound(tmp_path):
     """`assert npzkit.verify(path)` means what it says."""
     path = tmp_path / "a.npz"

@@ -48,6 +48,19 @@ def test_days_follow_each_other(folder):
         assert npz["mask"].tolist() == [1, 0, 1]
 
 
+@pytest.mark.remedy("It gets what the file has by npzkit.xarray.to_npz(")
+def test_a_file_is_no_folder(tmp_path):
+    """The error says how a folder gets what the file has, and then the days follow each other."""
+    to_npz(days(0, 3), tmp_path / "days.npz")
+    with pytest.raises(npzkit.errors.UnsupportedError, match="this is a file") as caught:
+        to_npz(days(3, 5), tmp_path / "days.npz", append_dim="time")
+    call = caught.value.remedy.partition(" by ")[2].removesuffix(".")
+    names = {"npzkit": npzkit, "xarray": xarray, "FOLDER": tmp_path / "days"}
+    eval(call, names)
+    to_npz(days(3, 5), tmp_path / "days", append_dim="time")
+    assert opened(tmp_path / "days").identical(days(0, 5))
+
+
 def test_arrays_of_dask(folder):
     """Block by block."""
     pytest.importorskip("dask")

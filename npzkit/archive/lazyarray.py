@@ -348,7 +348,6 @@ def _names_fields(index: Any) -> bool:
 
 def _restore(npz: Any, key: str, verify: bool) -> LazyArray:
     """Restore a pickled lazy array, on an archive that closes with it."""
-    npz._closes_silently = True
     try:
         lazy: LazyArray = npz.lazy(key, verify=verify)
     except Exception as error:

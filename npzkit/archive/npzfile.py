@@ -59,8 +59,8 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
     Threads may share an archive. One that was opened from a path, a URL, an
     ordinary file or bytes can be used in forked processes. One that was opened
     from a path or a URL can be pickled, and is opened again when it is
-    unpickled; each use raises the error if that fails. The pickle of a URL
-    contains its `storage_options`, also secret ones. The attributes of a
+    unpickled; each use raises the error if that fails, and it need not be closed.
+    The pickle of a URL contains its `storage_options`, also secret ones. The attributes of a
     subclass are pickled, and its ``__init__`` is not called again.
 
     Parameters

@@ -74,6 +74,8 @@ def _reopen(kind: type[Any], path: str, state: tuple[Any, ...], options: Mapping
     npz: Any = object.__new__(kind)
     try:
         npz._open_again(path, **options)
+        # Whoever unpickles it, as a pool does for each task, has no place for `with`.
+        npz._closes_silently = True
         archive = npz._archive
         check_state(
             archive.state, state, archive.path, "pickled", remedy="Open it again by its path."

@@ -82,7 +82,8 @@ class Base:
     def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if not overwrite and (key in self or key in self._values):
-            raise taken(key, path, _REPLACE_ATTRS if user_attrs(self._attrs(key)) else REPLACE)
+            has_attrs = user_attrs(self._attrs(key))
+            raise taken(key, path, remedy=_REPLACE_ATTRS if has_attrs else REPLACE)
 
     def _attrs(self, key: str) -> Mapping[str, Any]:
         """Return the attributes of an array, also npzkit's own; none if there is no such array."""

@@ -366,7 +366,7 @@ class ShardedWriter:
         """
         self._check_open()
         if new in self and new != old:
-            raise taken(new, self._place.name, REMOVE_FIRST)
+            raise taken(new, self._place.name, remedy=REMOVE_FIRST)
         self._base.rename(old, new, self._place.name)
 
     def update(self, arrays: Mapping[str, Any]) -> None:

@@ -56,6 +56,10 @@ _NOT_COMMITTED = (
     f"the folder has shards, but no {INDEX_NAME}: its archive was never committed, or its index "
     "was removed"
 )
+_DAMAGED_INDEX = (
+    f"Restore {INDEX_NAME} from a copy, or write the archive again. Its shards are archives that "
+    "can be opened alone."
+)
 AS_ONE_FILE = "" + Advice(
     "npzkit.convert(folder, 'a.npz') makes one file of it.",
     "npzkit convert FOLDER FILE.npz makes one file of it.",
@@ -125,6 +129,10 @@ def read_index(
     """Return the index, as `parse_index` does; FileNotFoundError if there is none."""
     try:
         return parse_index(place.file(INDEX_NAME), limits, strict=strict)
+    except NpzkitError as error:
+        if error.is_damage:
+            error.remedy = _DAMAGED_INDEX
+        raise
     except PermissionError as error:
         if isinstance(place, LocalFolder) and not os.access(place.path, os.X_OK):
             # Nobody knows whether it has an index.

@@ -149,7 +149,7 @@ class MemberListing:
             return
         if not overwrite:
             raise taken(
-                key, self._path, remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE)
+                key, self._path, remedy=remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE)
             )
         self.check_sealed(key, name)
 

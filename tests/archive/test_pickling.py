@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import pickle
 
@@ -106,6 +107,21 @@ def test_a_subclass_keeps_its_attributes(path, arrays):
     with npzkit.open(path) as npz:
         # A graph of dask has thousands of them.
         assert b"max_header_size" not in pickle.dumps(npz)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("way", [lambda npz: pickle.loads(pickle.dumps(npz)), copy.copy])
+def test_what_was_unpickled_need_not_be_closed(tmp_path, way):
+    """A pool unpickles an archive for each task, which has no `with` for it."""
+    folder = tmp_path / "run"
+    with npzkit.ShardedWriter(folder) as w:
+        w["x"] = np.arange(3)
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    for place in (tmp_path / "a.npz", folder):
+        with npzkit.open(place) as npz:
+            assert way(npz)["x"].tolist() == [0, 1, 2]
+            assert way(npz.lazy("x"))[1:].tolist() == [1, 2]
+        gc.collect()
 
 
 def test_what_is_reported_can_be_pickled(tmp_path):

@@ -21,6 +21,7 @@ from npzkit.display import blocks
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
+    FormatError,
     LimitExceededError,
     MemberNotFoundError,
     MissingShardError,
@@ -575,3 +576,19 @@ def test_arrays_of_a_missing_shard_are_named(tmp_path):
     with npzkit.open(tmp_path / "b") as npz:
         assert [row.key for row in npz.verify(["x", "z"]).rows] == ["z"]
         assert [row.key for row in npz.verify().rows] == [None]
+
+
+@pytest.mark.remedy("Restore index.npz from a copy")
+def test_a_damaged_index(tmp_path):
+    """The error names what helps: a copy of the index, or the shards, which can be read alone."""
+    folder = write_run(tmp_path / "run")
+    index = tmp_path / "run" / "index.npz"
+    whole = index.read_bytes()
+    index.write_bytes(whole[:100] + bytes([whole[100] ^ 255]) + whole[101:])
+    for place in (folder, index):
+        with pytest.raises(FormatError, match=r"Restore index\.npz from a copy"):
+            npzkit.open(place)
+    for shard in tmp_path.glob("run/shard-*.npz"):
+        assert npzkit.verify(shard).ok
+    index.write_bytes(whole)
+    assert npzkit.verify(folder).ok

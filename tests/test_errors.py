@@ -612,7 +612,7 @@ def test_what_a_file_claims_can_be_damage(data, limits, is_damage):
         (npy(np.ones(2)), False), (b"\x89HDF\r\n\x1a\n", False), (gzip.compress(b""), False),
         (pickle.dumps([1]), False), (b"MATLAB 5.0 MAT-file", False),
         ((2).to_bytes(8, "little") + b"{}", False),
-        (b"", True), (bytes(100), True), (b"<html>", True), (b"hello", True), (b"PK\3\4", True),
+        (b"", True), (bytes(100), True), (b"<html>", True), (b"hello\0", True), (b"hello", False), (b"\x89PNG\r", False), (b"PK\3\4", True),
     ],
 )  # fmt: skip
 def test_a_file_of_another_format_is_no_damage(data, is_damage):

@@ -323,6 +323,7 @@ def _check_header(header: NpyHeader | None) -> NpyHeader:
     if header is None:
         raise NpyFormatError(
             "the member is not an array",
+            is_damage=False,
             remedy=Advice(
                 "Read it with npz.stream(key).",
                 "Write it to a pipe: npzkit extract FILE KEY -o -.",

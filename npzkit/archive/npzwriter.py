@@ -169,7 +169,8 @@ class NpzWriter:
     About 80 MB of parts are in memory, and more for archives above 8 GB.
 
     Several threads may add arrays to one writer. They are written one at a time,
-    in the order of the calls; parts of created arrays are too. A forked child cannot
+    in the order of the calls; parts of created arrays are too. While an array that is
+    compressed or grows is created, every other is a ValueError: use a lock. A forked child cannot
     use its parent's writer; dropping it in the child has no effect on the file.
 
     Examples
@@ -567,6 +568,9 @@ class NpzWriter:
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, at the same place in the order.
+
+        Its other parts, such as its mask, go with it: in a loop over all keys, skip those that
+        are not there any more.
 
         The archive stores the name a second time in front of the data, where
         it cannot be changed. So the member is copied as it is, without

@@ -300,6 +300,8 @@ def find_base(
 PICKLE = "it seems to be a pickle"
 _NO_PATH = "Bytes are contents. If these are a path, pass os.fsdecode(path)."
 UNKNOWN = "npzkit does not know this kind of file, or it is only a part of one"
+_AS_TEXT = "Read a table with numpy.loadtxt or pandas, and save its columns."
+_AS_PICTURE = "Read it with a library for pictures, and save the array."
 _DOWNLOAD = "Download it again."
 _TAR_MAGIC_OFFSET = 257
 _MATLAB_LAST_KIND = 52
@@ -347,6 +349,10 @@ _OTHER_FILES = (
         b"7z\xbc\xaf", "it is a 7-Zip archive",
         remedy=Advice("Extract it first.", "Extract it first: 7z x FILE."),
     ),
+    *(
+        OtherFile(beginning, "it is a picture or a PDF", remedy=_AS_PICTURE)
+        for beginning in (b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"%PDF")
+    ),
     OtherFile(b"PAR1", "it is a Parquet file", remedy="Read it with pandas, and save its columns."),
     # The pickle of torch.save's magic number, before PyTorch 1.6.
     OtherFile(
@@ -374,11 +380,13 @@ def not_an_archive(source: Source) -> ZipFormatError:
     kind = kind_of(head, source.size, source.shown_path)
     is_short = isinstance(source, BufferSource) and source.size <= len(head)
     is_named_npy = str(source.shown_path).lower().endswith(".npy") and kind not in _OTHER_FILES[:1]
+    # A path as bytes is a text too.
+    remedy = _NO_PATH if is_short and kind.remedy in ("", _AS_TEXT) else kind.remedy or None
     error = ZipFormatError(
         f"not a {'.npy file' if is_named_npy else 'zip archive'}: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",
-        remedy=kind.remedy or (_NO_PATH if is_short else None),
+        remedy=remedy,
     )
     return error if kind.is_damage else error._as_foreign(kind.suffix)
 
@@ -451,4 +459,6 @@ def kind_of(head: bytes, size: int, path: object) -> OtherFile:
         return OtherFile(
             head, "it begins with zeros, as a broken download may", remedy=_DOWNLOAD, is_damage=True
         )
+    if re.fullmatch(rb"[\t\n\r\x20-\x7e]+", head):
+        return OtherFile(head, "it seems to be a text", remedy=_AS_TEXT)
     return OtherFile(head, UNKNOWN, remedy="", is_damage=True)

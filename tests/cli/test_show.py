@@ -208,7 +208,7 @@ def test_objects_are_not_unpickled_unasked(cli, fixtures):
 def test_a_member_that_is_no_array(cli, fixtures):
     """It is refused, with the command that writes its bytes."""
     found = cli("show", fixtures / "zipfile_names.npz", "readme.txt")
-    assert (found.code, found.out) == (1, "")
+    assert (found.code, found.out) == (2, "")
     assert "is not an array" in found.err
     assert "zipfile_names.npz readme.txt -o -" in found.err
 

@@ -1271,7 +1271,7 @@ def test_what_to_do_instead(here, src, dst, what, follow):
     with zipfile.ZipFile("docs.zip", "w") as archive:
         archive.writestr("numbers.txt", "0 1 2")
         archive.writestr("readme.txt", "numbers")
-    Path("a.pkl").write_bytes(b"what")
+    Path("a.pkl").write_bytes(b"what\0")
     with pytest.raises((ConversionError, UnsupportedError), match=re.escape(what)):
         npzkit.convert(src, dst)
     assert not os.path.isfile(dst)

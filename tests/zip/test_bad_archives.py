@@ -65,6 +65,8 @@ def test_the_forge_makes_valid_archives():
         (b"\x1f\x8b\x08" + bytes(40), "gzip"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "HDF5"),
         (b"PAR1" + bytes(40), "Parquet"),
+        (b"II*\0" + bytes(40), "picture"),
+        (b"x,y\n" + b"1,2\n" * 200, "text"),
         (bytes(257) + b"ustar" + bytes(40), "tar archive"),
         (b"MATLAB 7.3 MAT-file" + bytes(200), "MATLAB file of version 7.3"),
         (struct.pack("<5I", 0, 2, 1, 0, 2) + b"x\0" + bytes(16), "MATLAB file"),

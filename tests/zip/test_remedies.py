@@ -416,6 +416,25 @@ def test_an_archive_of_7_zip(path):
     assert read(path) == X.tolist()
 
 
+@pytest.mark.remedy("Read a table with numpy.loadtxt or pandas, and save its columns.")
+def test_a_table_of_numbers(path):
+    """Its columns are saved as arrays. A file of another format is not called damaged."""
+    np.savetxt(path, np.stack([X, X], axis=1), delimiter=",")
+    assert not refused(path).is_damage
+    npzkit.save(path, {"x": np.loadtxt(path, delimiter=",")[:, 0]})
+    assert read(path) == X.tolist()
+
+
+@pytest.mark.remedy("Read it with a library for pictures, and save the array.")
+def test_a_picture(path):
+    """The array that matplotlib reads from it is saved."""
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    image.imsave(path, np.eye(3), format="png")
+    assert not refused(path).is_damage
+    npzkit.save(path, {"x": image.imread(path, format="png")[:, 0, 0]})
+    assert len(read(path)) == 3
+
+
 @pytest.mark.remedy("Read it with pandas, and save its columns.")
 def test_a_parquet_file(path):
     """Its columns are saved as arrays."""

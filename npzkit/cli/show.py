@@ -28,7 +28,8 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import as_word, report_failure, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, print_statistics_table, statistics_dict
-from npzkit.errors import MemberNotFoundError, printable
+from npzkit.display.piecewise import is_numeric
+from npzkit.errors import MemberNotFoundError, format_dtype, printable
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within, with_folders
 from npzkit.members.metadata import TREE_KEY
@@ -107,6 +108,11 @@ def show(
         found: list[Any] = []
         code = 0
         for each in names:
+            if is_several and stats and index.field is None and _has_no_numbers(npz, each):
+                info = npz.info(each)
+                shape, dtype = info.shape, format_dtype(info.dtype)
+                found.append({"key": each, "shape": shape, "dtype": dtype})
+                continue
             if is_several and not (as_json or stats):
                 click.echo(f"{printable(each)}:")
             try:
@@ -165,6 +171,11 @@ def _shown(
         return facts
     print_statistics(facts, part.dtype, found)
     return None
+
+
+def _has_no_numbers(npz: npzkit.NpzFile, key: str) -> bool:
+    dtype = npz.info(key).dtype if key in npz else None
+    return dtype is not None and not dtype.hasobject and not is_numeric(dtype)
 
 
 def _with_array(npz: npzkit.NpzFile, key: str | None) -> str | None:

@@ -58,7 +58,7 @@ def print_statistics(
     fields = [
         ("key", printable(facts["key"])),
         ("shape", shape_text(facts["shape"])),
-        ("dtype", facts["dtype"] + (", by magnitude" if dtype.kind == "c" else "")),
+        ("dtype", _dtype_text(facts["dtype"])),
         ("count", f"{facts['count']:,}"),
         *numbers,
         ("NaN", f"{facts['nan_count']:,}"),
@@ -74,15 +74,20 @@ def print_statistics(
         _print_histogram("value" if is_by_integer else "from", names, found.histogram.counts)
 
 
+def _dtype_text(dtype: str) -> str:
+    return dtype + (", by magnitude" if dtype.startswith(("complex", "<c", ">c")) else "")
+
+
 def print_statistics_table(facts: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each of several arrays."""
     numbers = ("min", "max", "mean", "std")
     print_table(
-        ["key", "shape", *((name, "right") for name in (*numbers, "NaN"))],
+        ["key", "shape", "dtype", *((name, "right") for name in (*numbers, "NaN"))],
         [
             [
-                printable(each["key"]), shape_text(each["shape"]),
-                *(_short(each.get(name)) for name in numbers), f"{each['nan_count']:,}",
+                printable(each["key"]), shape_text(each["shape"]), _dtype_text(each["dtype"]),
+                *(_short(each.get(name)) for name in numbers),
+                f"{each['nan_count']:,}" if "nan_count" in each else "",
             ]
             for each in facts
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import re
 import shlex
@@ -508,15 +509,22 @@ def test_an_array_of_several_that_cannot_be_shown(cli, tmp_path, option):
 
 
 def test_statistics_of_several_arrays_are_a_table(cli, tmp_path):
-    """Each array has a line, without a histogram; a date has no mean."""
+    """Each array has a line, without a histogram; a date has no mean, and a text no numbers."""
     days = np.array(["2024-01-01", "2024-01-03"], "M8[D]")
-    npzkit.save(tmp_path / "a.npz", {"w": np.array([1.0, np.nan, 2.0]), "days": days})
-    lines = cli("show", tmp_path / "a.npz", "*", "--stats").out.splitlines()
-    assert [line.split() for line in lines] == [
-        ["key", "shape", "min", "max", "mean", "std", "NaN"],
-        ["w", "(3,)", "1", "2", "1.5", "0.5", "1"],
-        ["days", "(2,)", "2024-01-01", "2024-01-03", "0"],
+    arrays = {"w": np.array([1.0, np.nan, 2.0]), "days": days, "t": np.array(["a"]), "c": [1j]}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    found = cli("show", tmp_path / "a.npz", "*", "--stats")
+    assert found.code == 0
+    assert [line.split() for line in found.out.splitlines()] == [
+        ["key", "shape", "dtype", "min", "max", "mean", "std", "NaN"],
+        ["w", "(3,)", "float64", "1", "2", "1.5", "0.5", "1"],
+        ["days", "(2,)", "datetime64[D]", "2024-01-01", "2024-01-03", "0"],
+        ["t", "(1,)", "<U1"],
+        ["c", "(1,)", "complex128,", "by", "magnitude", "1", "1", "1", "0", "0"],
     ]
+    rows = json.loads(cli("show", tmp_path / "a.npz", "*", "--stats", "--json").out)
+    assert rows[2] == {"key": "t", "shape": [1], "dtype": "<U1"}
+    assert cli("show", tmp_path / "a.npz", "t", "--stats").code == 2
 
 
 def test_a_tied_tensor_is_shown(cli, tmp_path):

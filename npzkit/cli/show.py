@@ -90,8 +90,7 @@ def show(
     Example: npzkit show model.npz weights "0:2, ::50"
     """
     index = SliceIndex() if slice_ is None else _parsed(slice_)
-    how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
-    with opened(file, **how) as npz:
+    with opened(file, allow_pickle=allow_pickle, pickle_kwargs={"encoding": encoding}) as npz:
         key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:
@@ -104,25 +103,18 @@ def show(
         keys = [] if values == [key or ""] else _keys_of(npz, key)
         names = keys if keys and (key is None or stats) else [*keys, *values]
         is_local, is_several = local_path(file) is not None, len(names) > 1
-        found: list[Any] = []
-        code = 0
+        is_row = as_json or (stats and is_several)
+        found, code = list[Any](), 0
         for each in names:
             if is_several and not (as_json or stats):
                 click.echo(f"{printable(each)}:")
             try:
                 with running_objects(allow_pickle):
-                    found.append(
-                        _shown(
-                            npz,
-                            npz.info(each),
-                            index,
-                            stats,
-                            as_json or (stats and is_several),
-                            is_local=is_local,
-                        )
-                        if keys and each in npz
-                        else _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
-                    )
+                    if keys and each in npz:
+                        row = _shown(npz, npz.info(each), index, stats, is_row, is_local=is_local)
+                    else:
+                        row = _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
+                found.append(row)
             except (npzkit.NpzkitError, click.ClickException) as error:
                 if not is_several:
                     raise

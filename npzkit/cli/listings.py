@@ -532,7 +532,6 @@ def _archive_fields(
     tied: Sequence[tuple[str, str]],
 ) -> list[tuple[str, str]]:  # fmt: skip
     size, compressed_size = found["nbytes"], found["compressed_size"]
-    bad = found["unreadable"]
     return [
         ("path", printable(found["path"] or "-")),
         ("size", _size_text(found["size"])),
@@ -545,7 +544,7 @@ def _archive_fields(
             (name.replace("_", " "), f"{count:,}" if count else "")
             for name, count in found["counts"].items()
         ],
-        ("unreadable", ", ".join(map(printable, bad[:10])) + (" ..." if len(bad) > 10 else "")),
+        ("unreadable", some_of(found["unreadable"], printable)),
         ("begins at byte", f"{found['start_offset']:,}" if found["start_offset"] else ""),
         ("directory at", f"byte {found['directory_offset']:,}"),
         ("directory", _size_text(found["directory_size"])),

@@ -28,7 +28,7 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import as_word, report_failure, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, print_statistics_table, statistics_dict
-from npzkit.errors import MemberNotFoundError, printable
+from npzkit.errors import MemberNotFoundError, printable, some_of
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within, with_folders
 from npzkit.members.metadata import TREE_KEY
@@ -226,9 +226,8 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     if len(npz) != 1:
         if not npz.files:
             raise click.UsageError("FILE has no arrays.")
-        keys = ", ".join(printable(key) for key in npz.files[:_KEYS_NAMED])
-        more = ", ..." if len(npz) > _KEYS_NAMED else ""
-        raise click.UsageError(f"Name a KEY, one of {keys}{more}.")
+        keys = some_of(npz.files, printable, _KEYS_NAMED)
+        raise click.UsageError(f"Name a KEY, one of {keys}.")
     return npz.files[0]
 
 

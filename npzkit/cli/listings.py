@@ -483,7 +483,7 @@ def info(file: str, key: str | None, as_json: bool) -> int:
 
 
 def _modified(file: str) -> dict[str, str]:
-    """Return when a local file was modified, or the index of a sharded archive, as a fact."""
+    """Return when a local file, or the index of a sharded archive, was modified, for JSON."""
     from datetime import datetime
 
     from npzkit.datasets import INDEX_NAME

@@ -178,20 +178,16 @@ def binary_stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
-def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
-    """Open an archive for changes; raise FileNotFoundError if it does not exist."""
-    local = local_path(file)
-    if local is not None:
-        os.stat(local)
-    return npzkit.NpzWriter(file, mode="a", **options)
-
-
-def _sharded_writer(file: str) -> npzkit.ShardedWriter | None:
-    """Return what changes a sharded archive, if FILE is a folder with one."""
+def _writer(file: str) -> npzkit.NpzWriter | npzkit.ShardedWriter:
+    """Open an archive for changes, also in a folder; raise FileNotFoundError if there is none."""
     from npzkit.datasets.opening import holds_index
 
     local = local_path(file)
-    return npzkit.ShardedWriter(file, mode="a") if local and holds_index(local) else None
+    if local is not None and holds_index(local):
+        return npzkit.ShardedWriter(file, mode="a")
+    if local is not None:
+        os.stat(local)
+    return npzkit.NpzWriter(file, mode="a")
 
 
 def _keys_in(writer: npzkit.NpzWriter | npzkit.ShardedWriter) -> list[str]:
@@ -266,33 +262,25 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
     Example: npzkit rm model.npz bias
     """
-    if folder := _sharded_writer(file):
-        with folder:
-            removed = keys_named(keys, folder._base.order, file)
-            for key in removed:
-                del folder[key]
-        stays = (
-            "" if as_json else f"; the shards keep the bytes until: npzkit repack {as_word(file)}"
-        )
-        _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
-        return
     with _writer(file) as writer:
-        arrays = set(writer.files)
-        there = [*writer.files, *_values_below(writer, "")]
-        removed = keys_named(keys, there, file)
+        listed = _keys_in(writer)
+        arrays = set(listed)
+        removed = keys_named(keys, [*listed, *_values_below(writer, "")], file)
         # Tied tensors come first: they need no copy of what goes too. The parts of an array go
         # with it.
         for key in sorted(removed, key=lambda key: (key in arrays, len(key))):
             if key not in arrays or key in writer:
                 del writer[key]
-        heirs = [key for key in writer.files if key not in arrays]
+        heirs = [key for key in _keys_in(writer) if key not in arrays]
     for key in heirs:
         say(f"{printable(key)} has the array now: it was tied to a key that was removed.")
     stays = ""
     if not as_json and local_path(file) is not None:
+        is_folder = isinstance(writer, npzkit.ShardedWriter)
         with npzkit.open(file) as npz:
-            if npz.archive_info().dead_size:
-                stays = f"; the bytes stay in the file until: npzkit repack {as_word(file)}"
+            if is_folder or npz.archive_info().dead_size:
+                where = "shards" if is_folder else "file"
+                stays = f"; the bytes stay in the {where} until: npzkit repack {as_word(file)}"
     _tell(file, f"removed {some_of(removed)}{stays}", as_json=as_json, removed=removed)
 
 
@@ -310,7 +298,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
-    with _sharded_writer(file) or _writer(file) as writer:
+    with _writer(file) as writer:
         listed = _keys_in(writer)
         old = typed_key(old, listed)
         found = [old] if old in writer else keys_named([old], listed, file)

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -56,9 +56,6 @@ from npzkit.errors import (
 )
 from npzkit.files.urls import local_path
 from npzkit.members.metadata import TREE_KEY
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 _STEP = 1000
 """Members between two updates of the progress bar."""
@@ -466,22 +463,18 @@ def info(file: str, key: str | None, as_json: bool) -> int:
     from npzkit.datasets.opening import is_npy
 
     members: list[Member] = []
-    modified = _time_of(file) if key is None else None
+    modified = _modified(file) if key is None else {}
     with opened(file) as npz:
         if key is None and is_npy(npz) and len(npz) == 1:
             key = npz.files[0]
         if key is None:
             members = members_of(npz, npz.files)
-            found = _archive_facts(npz, members)
+            found = _archive_facts(npz, members) | modified
             fields = _archive_fields(found, *_without_note(npz.metadata))
         else:
             key = typed_key(key, npz.files)
-            found = _member_facts(npz, key)
+            found = _member_facts(npz, key) | modified
             fields = _member_fields(npz.info(key), found)
-    if modified:
-        found["modified"] = modified.isoformat(timespec="seconds")
-        shown = modified.replace(tzinfo=None).isoformat(" ", "minutes")
-        fields.insert(2, ("modified", shown))
     if as_json:
         print_json(found)
     else:
@@ -489,8 +482,8 @@ def info(file: str, key: str | None, as_json: bool) -> int:
     return tell_unreadable(members)
 
 
-def _time_of(file: str) -> datetime | None:
-    """Return when a local file was modified, or the index of a sharded archive."""
+def _modified(file: str) -> dict[str, str]:
+    """Return when a local file, or the index of a sharded archive, was modified, for JSON."""
     from datetime import datetime
 
     from npzkit.datasets import INDEX_NAME
@@ -501,8 +494,13 @@ def _time_of(file: str) -> datetime | None:
     # The time of a pipe says nothing. One that no calendar has is left out.
     if path and file != "-" and os.path.isfile(path):
         with contextlib.suppress(OSError, OverflowError, ValueError):
-            return datetime.fromtimestamp(os.path.getmtime(path)).astimezone()
-    return None
+            time = datetime.fromtimestamp(os.path.getmtime(path)).astimezone()
+            return {"modified": time.isoformat(timespec="seconds")}
+    return {}
+
+
+def _time_text(found: Mapping[str, Any]) -> str:
+    return str(found.get("modified", ""))[:16].replace("T", " ")
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {
@@ -534,10 +532,10 @@ def _archive_fields(
     tied: Sequence[tuple[str, str]],
 ) -> list[tuple[str, str]]:  # fmt: skip
     size, compressed_size = found["nbytes"], found["compressed_size"]
-    bad = found["unreadable"]
     return [
         ("path", printable(found["path"] or "-")),
         ("size", _size_text(found["size"])),
+        ("modified", _time_text(found)),
         ("members", f"{found['member_count']:,}"),
         ("arrays take", _size_text(size)),
         ("in the file", f"{compressed_size:,} bytes, {format_ratio(compressed_size, size)}"),
@@ -546,7 +544,7 @@ def _archive_fields(
             (name.replace("_", " "), f"{count:,}" if count else "")
             for name, count in found["counts"].items()
         ],
-        ("unreadable", ", ".join(map(printable, bad[:10])) + (" ..." if len(bad) > 10 else "")),
+        ("unreadable", some_of(found["unreadable"], printable)),
         ("begins at byte", f"{found['start_offset']:,}" if found["start_offset"] else ""),
         ("directory at", f"byte {found['directory_offset']:,}"),
         ("directory", _size_text(found["directory_size"])),
@@ -580,6 +578,7 @@ def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tup
     return [
         ("key", printable(found["key"])),
         ("member", printable(found["member"])),
+        ("modified", _time_text(found)),
         ("shape", shape_text(found["shape"])),
         ("dtype", found["dtype"] or "none, because it is not an array"),
         ("order", _ORDERS_TEXT[found["fortran_order"]]),

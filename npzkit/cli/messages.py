@@ -287,7 +287,7 @@ def _use_of_key(name: str) -> str:
         ):
             if any(key.startswith((f"{name}/", f"{name}.")) or key == name for key in npz):
                 return f"If it is a key of {quoted(file)}, it comes after -k."
-            if any(key == name for key, _ in nodes_of(npz.metadata.get(TREE_KEY))):
+            if name in dict(nodes_of(npz.metadata.get(TREE_KEY))):
                 return f"If it is a key, see its value: npzkit show {as_word(file)} {as_word(name)}"
     return ""
 

@@ -29,7 +29,7 @@ from npzkit.cli.messages import as_word, report_failure, running_objects, say
 from npzkit.cli.output import ProgressBar, json_option, print_json, shape_text, terminal_width
 from npzkit.cli.statistics_text import print_statistics, print_statistics_table, statistics_dict
 from npzkit.display.piecewise import is_numeric
-from npzkit.errors import MemberNotFoundError, format_dtype, printable
+from npzkit.errors import MemberNotFoundError, format_dtype, printable, some_of
 from npzkit.files.urls import local_path
 from npzkit.members.keys import is_within, with_folders
 from npzkit.members.metadata import TREE_KEY
@@ -91,8 +91,7 @@ def show(
     Example: npzkit show model.npz weights "0:2, ::50"
     """
     index = SliceIndex() if slice_ is None else _parsed(slice_)
-    how = {"allow_pickle": allow_pickle, "pickle_kwargs": {"encoding": encoding}}
-    with opened(file, **how) as npz:
+    with opened(file, allow_pickle=allow_pickle, pickle_kwargs={"encoding": encoding}) as npz:
         key = _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:
@@ -105,8 +104,8 @@ def show(
         keys = [] if values == [key or ""] else _keys_of(npz, key)
         names = keys if keys and (key is None or stats) else [*keys, *values]
         is_local, is_several = local_path(file) is not None, len(names) > 1
-        found: list[Any] = []
-        code = 0
+        is_row = as_json or (stats and is_several)
+        found, code = list[Any](), 0
         for each in names:
             if is_several and stats and index.field is None and _has_no_numbers(npz, each):
                 info = npz.info(each)
@@ -117,18 +116,11 @@ def show(
                 click.echo(f"{printable(each)}:")
             try:
                 with running_objects(allow_pickle):
-                    found.append(
-                        _shown(
-                            npz,
-                            npz.info(each),
-                            index,
-                            stats,
-                            as_json or (stats and is_several),
-                            is_local=is_local,
-                        )
-                        if keys and each in npz
-                        else _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
-                    )
+                    if keys and each in npz:
+                        row = _shown(npz, npz.info(each), index, stats, is_row, is_local=is_local)
+                    else:
+                        row = _shown_value(npz, each, as_json, is_whole=not (slice_ or stats))
+                found.append(row)
             except (npzkit.NpzkitError, click.ClickException) as error:
                 if not is_several:
                     raise
@@ -245,9 +237,8 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     if len(npz) != 1:
         if not npz.files:
             raise click.UsageError("FILE has no arrays.")
-        keys = ", ".join(printable(key) for key in npz.files[:_KEYS_NAMED])
-        more = ", ..." if len(npz) > _KEYS_NAMED else ""
-        raise click.UsageError(f"Name a KEY, one of {keys}{more}.")
+        keys = some_of(npz.files, printable, _KEYS_NAMED)
+        raise click.UsageError(f"Name a KEY, one of {keys}.")
     return npz.files[0]
 
 

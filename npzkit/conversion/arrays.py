@@ -42,21 +42,11 @@ _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c":
 
 HOLDS_OBJECTS = "it holds Python objects"
 RUNS_CODE = "unpickling it could run code"
+"""Why an array is not kept."""
 MAKE_PLAIN = (
     "Make plain arrays of objects that you trust, with " + ALLOW_PICKLE
     + ", or leave them out with " + SKIP + "."
 )  # fmt: skip
-"""Why an array is not kept."""
-
-
-SAVE_STATE = (
-    "In the program that made the file, save what it holds, such as model.state_dict() or "
-    "vars(args) in Python; or leave it out with " + SKIP + "."
-)  # fmt: skip
-SAVE_PLAIN = (
-    "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
-    "torch.from_numpy(x) for an array; or leave it out with " + SKIP + "."
-)
 
 
 few = partial(some_of, most=5)

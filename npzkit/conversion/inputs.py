@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import itertools
 import os
 import stat
 import zipfile
@@ -231,13 +230,13 @@ def _check_all(items: Iterable[Input]) -> None:
 
 
 def _leave_out(path: str, error: Exception, say: Say) -> None:
-    if not isinstance(error, NpzkitError) or error.key is None:
-        say("left out " + printable(path) + ": " + why_left_out(error))
-        return
-    note = "left out " + printable(path) + " with all its arrays: " + why_left_out(error)
-    # That of a shard has another path.
-    is_saved = error.is_damage and error.path == path
-    say(note + "; " + SAVE_SOUND + " saves the sound ones" if is_saved else note)
+    which, advice = printable(path), ""
+    if isinstance(error, NpzkitError) and error.key is not None:
+        which += " with all its arrays"
+        # The error of a shard has another path.
+        if error.is_damage and error.path == path:
+            advice = "; " + SAVE_SOUND + " saves the sound ones"
+    say("left out " + which + ": " + why_left_out(error) + advice)
 
 
 def _apart(found: list[Packed], say: Say) -> list[Packed]:
@@ -371,6 +370,12 @@ def _check_name(key: str, path: str) -> None:
         raise error.locate(path=path)  # noqa: B904 - it is the same error
 
 
+_LINKS = "link that leads to no array in it", "links that lead to no array in it", ""
+_ARCHIVES = "archive", "archives", ". " + PACK_ARCHIVES
+_OTHERS = "entry that is not an array", "entries that are not arrays", ""
+"""What of a folder is not packed: as one, as several, and what to do."""
+
+
 def _in_folder(folder: str, prefix: str, say: Say, archives: _Opened) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
@@ -383,16 +388,13 @@ def _in_folder(folder: str, prefix: str, say: Say, archives: _Opened) -> Iterato
         There is none.
     """
     root = os.path.realpath(folder)
-    links: list[str] = []
-    others: list[str] = []
+    passed: dict[tuple[str, str, str], list[str]] = {_LINKS: [], _ARCHIVES: [], _OTHERS: []}
     is_empty = True
     for place, inner, names in os.walk(folder, onerror=_raise):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-        links += [name for name in inner if os.path.islink(os.path.join(place, name))]
-        for name in sorted(names):
+        passed[_LINKS] += [name for name in inner if os.path.islink(os.path.join(place, name))]
+        for name in sorted(name for name in names if not name.startswith(".")):
             path = os.path.join(place, name)
-            if name.startswith("."):
-                continue
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_file = not leads_out(root, path) and os.path.isfile(path)
             if suffix.lower() == SUFFIX and is_file:
@@ -408,28 +410,19 @@ def _in_folder(folder: str, prefix: str, say: Say, archives: _Opened) -> Iterato
                 yield from items
                 is_empty = False
             else:
-                (links if os.path.islink(path) else others).append(name)
+                is_archive = name.lower().endswith(".npz")
+                other = _LINKS if os.path.islink(path) else _OTHERS
+                passed[_ARCHIVES if is_archive else other].append(name)
     if is_empty:
         raise ConversionError(
             f"there is no array in the folder: no {SUFFIX} file", path=folder,
-            remedy=PACK_ARCHIVES if any(map(_is_archive, links + others)) else None,
+            remedy=PACK_ARCHIVES if passed[_ARCHIVES] else None,
         )  # fmt: skip
-    for passed, one, several, hint in (
-        (links, "link that leads to no array in it", "links that lead to no array in it", ""),
-        (list(filter(_is_archive, others)), "archive", "archives", ". " + PACK_ARCHIVES),
-        (
-            list(itertools.filterfalse(_is_archive, others)),
-            "entry that is not an array", "entries that are not arrays", "",
-        ),
-    ):  # fmt: skip
-        if passed:
-            what = one if len(passed) == 1 else several
-            shown = some_of(passed, printable, most=5)
-            say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}" + hint)
-
-
-def _is_archive(name: str) -> bool:
-    return name.lower().endswith(".npz")
+    for (one, several, hint), names in passed.items():
+        if names:
+            what = one if len(names) == 1 else several
+            shown = some_of(names, printable, most=5)
+            say(f"{printable(folder)}: skipped {len(names)} {what}: {shown}" + hint)
 
 
 def _raise(error: OSError) -> None:

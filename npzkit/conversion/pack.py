@@ -21,11 +21,11 @@ from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import is_value, write_array
 from npzkit.conversion.output_paths import check_path
 from npzkit.display import blocks
-from npzkit.errors import Advice, KeyExistsError, printable, some_of
+from npzkit.errors import Advice, printable, some_of
 from npzkit.files.file_objects import UNNAMED, as_path, can_write
 from npzkit.files.progress import Meter
 from npzkit.files.urls import Location, find_location
-from npzkit.members.keys import with_folders
+from npzkit.members.keys import taken, with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
 from npzkit.trees.tree_edits import add_note, spell_out
@@ -277,20 +277,16 @@ def _pack(
     """
     compresses = checked_method(writing["compression"], writing["level"]) != STORED
     notes: dict[str, None] = {}
-    pickling = {
-        "allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding},
-    }  # fmt: skip
+    pickling = {"allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding}}
     with opened_inputs(given, path, notes.setdefault, skip=skip, **pickling) as found:
         meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
             keys = [key for packed in found for key in packed.keys]
-            taken = [key for key in keys if key in writer or is_value(writer, key)]
-            if not overwrite:
-                _refuse_taken(taken, path)
+            replaced = [key for key in keys if key in writer or is_value(writer, key)]
+            _refuse_taken(() if overwrite else replaced, path)
             _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
-            attrs = {key: dict(writer.attrs(key)) for key in taken if key in writer}
-            there = writer.files
-            before = set(with_folders(there))
+            attrs = {key: dict(writer.attrs(key)) for key in replaced if key in writer}
+            before = set(with_folders(there := writer.files))
             for packed in found:
                 own = set(packed.keys)
                 spell_out(writer._archive)
@@ -303,34 +299,32 @@ def _pack(
                     _add(writer, path, item, meter, compresses=compresses)
                 _add_tree(writer, packed, before, notes.setdefault, overwrite)
                 before.update(with_folders(sorted(own)))
-            _note_removed(attrs, writer, notes.setdefault)
-            if taken:
-                _note_untied(sorted({*writer.files}.difference(there, keys)), notes.setdefault)
+            if replaced:
+                _note_lost(attrs, {*there, *keys}, writer, notes.setdefault)
         meter.finish()
-    return PackReport(path, tuple(keys), tuple(notes), tuple(taken))
+    return PackReport(path, tuple(keys), tuple(notes), tuple(replaced))
 
 
-def _note_untied(heirs: Iterable[str], say: Say) -> None:
-    for key in heirs:
+def _note_lost(
+    attrs: Mapping[str, Mapping[str, Any]], known: Set[str], writer: NpzWriter, say: Say
+) -> None:
+    """Name attributes that replaced arrays had before, and tensors that are no longer tied."""
+    lost = {key: [*filterfalse(writer.attrs(key).__contains__, attrs[key])] for key in attrs}
+    texts = [f"{printable(key)} ({printable(', '.join(lost[key]))})" for key in lost if lost[key]]
+    if texts:
+        say(f"attributes of replaced arrays are removed: {some_of(texts)}")
+    for key in sorted({*writer.files} - known):
         say(
             f"{printable(key)} keeps the old values: it was tied to an array that was replaced. "
             "Replace it too, or remove it"
         )
 
 
-def _note_removed(attrs: Mapping[str, Mapping[str, Any]], writer: NpzWriter, say: Say) -> None:
-    """Name the attributes that replaced arrays had before, and have no longer."""
-    lost = {key: [*filterfalse(writer.attrs(key).__contains__, attrs[key])] for key in attrs}
-    texts = [f"{printable(key)} ({printable(', '.join(lost[key]))})" for key in lost if lost[key]]
-    if texts:
-        say(f"attributes of replaced arrays are removed: {some_of(texts)}")
-
-
-def _refuse_taken(taken: Sequence[str], path: str | None) -> None:
-    """Raise KeyExistsError for the first key that the archive has."""
-    if taken:
-        raise KeyExistsError(
-            "the archive already has this key", path=path, key=taken[0],
+def _refuse_taken(keys: Sequence[str], path: str | None) -> None:
+    """Raise KeyExistsError for the first of the keys that the archive has."""
+    if keys:
+        raise taken(
+            keys[0], path,
             remedy="Pass " + Advice("overwrite=True", "--overwrite") + " to replace it, which "
             "removes its attributes, or give the new array another key by " + PAIR + ".",
         )  # fmt: skip

@@ -15,8 +15,6 @@ from npzkit.conversion.arrays import (
     HOLDS_OBJECTS,
     MAKE_PLAIN,
     RUNS_CODE,
-    SAVE_PLAIN,
-    SAVE_STATE,
     Array,
     is_masked,
     parts_of,
@@ -149,11 +147,12 @@ def why_left_out(error: Exception) -> str:
 
 RENAMED = Advice(': NpzWriter(path, "a").rename(key, new).', ": npzkit mv FILE KEY NEW.")
 """How an array of an archive gets another key."""
+_LEAVE_OUT = "; or leave it out with " + SKIP + "."
 _RENAME = (
     "Rename it in a copy: "
     + Advice('npzkit.convert(file, "new.npz"), NpzWriter("new.npz", "a").rename(key, new)',
              "npzkit convert FILE NEW.npz, then npzkit mv NEW.npz KEY NAME")
-    + "; or leave it out with " + SKIP + "."
+    + _LEAVE_OUT
 )  # fmt: skip
 _RENAME_ALL = (
     "Rename such keys in a copy: "
@@ -161,19 +160,23 @@ _RENAME_ALL = (
     + ' w = npzkit.NpzWriter("new.npz", "a"); '
     '[w.rename(key, key.replace("/", "_")) for key in w.files if key in w]; w.close()'
 )
+_SAVE_STATE = (
+    "In the program that made the file, save what it holds, such as model.state_dict() or "
+    "vars(args) in Python" + _LEAVE_OUT
+)
+_SAVE_PLAIN = (
+    "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
+    "torch.from_numpy(x) for an array" + _LEAVE_OUT
+)
 _NO_MASKED = "the format has no masked arrays"
 _NO_STRINGS = "the format has no strings of any length"
 _SAVE_FILLED = (
-    "Save it in Python as npz.join(key).filled(value), and its mask under another key; or leave "
-    "it out with " + SKIP + "."
+    "Save it in Python as npz.join(key).filled(value), and its mask under another key" + _LEAVE_OUT
 )
-_SAVE_AS_TEXT = (
-    "Save it in Python as numpy.array(npz.join(key).tolist()); or leave it out with " + SKIP + "."
-)
-
+_SAVE_AS_TEXT = "Save it in Python as numpy.array(npz.join(key).tolist())" + _LEAVE_OUT
 _SAVE_FIELDS = (
     "Save each field as an array of its own, " + Advice("npz[key][field], ", "")
-    + "and dates as integers; or leave it out with " + SKIP + "."
+    + "and dates as integers" + _LEAVE_OUT
 )  # fmt: skip
 
 
@@ -191,10 +194,11 @@ def fitting_arrays(arrays: list[Array], writer: Any, skipped: dict[str, str] | N
         elif reason:
             remedy = _SAVE_FIELDS if array.dtype.names else "Leave it out with " + SKIP + "."
             if reason.startswith(RUNS_CODE):
-                remedy = SAVE_PLAIN if reason.startswith(f"{RUNS_CODE}: numpy.") else SAVE_STATE
-            elif reason in (misnamed, HOLDS_OBJECTS) and array.key not in parts:
+                remedy = _SAVE_PLAIN if reason.startswith(f"{RUNS_CODE}: numpy.") else _SAVE_STATE
+            elif reason == misnamed and array.key not in parts:
                 remedy = _RENAME_ALL if "/" in array.key else _RENAME
-                remedy = remedy if reason == misnamed else MAKE_PLAIN
+            elif reason == HOLDS_OBJECTS and array.key not in parts:
+                remedy = MAKE_PLAIN
             elif reason in (_NO_MASKED, _NO_STRINGS):
                 remedy = _SAVE_FILLED if reason == _NO_MASKED else _SAVE_AS_TEXT
             what = "the value cannot be kept: " + reason

@@ -162,11 +162,8 @@ def join_files(
         raise all_named(errors, files)
     first = known.kinds[known.kind_of[0]]
     left = keys_left_out(first, {key for arrays in known.kinds for key in arrays}.difference(first))
-    if left:
-        known = known._replace(kinds=[
-            {key: array for key, array in arrays.items() if key not in left}
-            for arrays in known.kinds
-        ])  # fmt: skip
+    kinds = [{key: one for key, one in arrays.items() if key not in left} for arrays in known.kinds]
+    known = known._replace(kinds=kinds)
     wanted = None if keys is None else list(keys)
     while True:
         if known.left_out:

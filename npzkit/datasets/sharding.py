@@ -60,7 +60,7 @@ _DAMAGED_INDEX = (
     f"Restore {INDEX_NAME} from a copy, or write the archive again. Its shards are archives that "
     "can be opened alone."
 )
-AS_ONE_FILE = "" + Advice(
+AS_ONE_FILE = Advice(
     "npzkit.convert(folder, 'a.npz') makes one file of it.",
     "npzkit convert FOLDER FILE.npz makes one file of it.",
 )

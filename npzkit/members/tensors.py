@@ -3,7 +3,8 @@
 Owns which values can be kept, in which array with the same bytes, and which dtypes NPY cannot
 name: bfloat16, float8 and others of ml_dtypes. The ``descr`` of such an array is a void of the
 same size, such as ``<V2``, so that np.load can read it. The name of the dtype is an attribute of
-the member, which is believed if it fits.
+the member, which is believed if it fits. Owns also how rows that are appended or assigned get the
+dtype of their array, without another value.
 
 Imports neither PyTorch nor JAX: whoever has such a value has imported it. How an array becomes
 one again is `npzkit.trees.frameworks`'s.
@@ -337,6 +338,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
 
 
 def _cast_other(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Cast rows that are no Python objects, and of another dtype."""
     if not dtype.itemsize:
         return np.empty(array.shape, dtype)
     names = dtype.names or ()

@@ -91,8 +91,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
-        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=False)
-        with opened as (archive, name, all_dims):
+        with _opened(filename_or_obj, group, storage_options) as (archive, name):
+            all_dims = dimensions_of(archive, dims, name, is_tree=False)
             return _dataset(archive, name, all_dims, drop_variables, decoding)
 
     def open_groups_as_dict(
@@ -106,8 +106,8 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
-        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=True)
-        with opened as (archive, root, all_dims):
+        with _opened(filename_or_obj, group, storage_options) as (archive, root):
+            all_dims = dimensions_of(archive, dims, root, is_tree=True)
             inside = f"{root}/" if root else ""
             found = {}
             for name in groups_of(archive.open()):
@@ -132,17 +132,9 @@ class NpzBackend(BackendEntrypoint):
 
 @contextlib.contextmanager
 def _opened(
-    file: Any,
-    group: str | None,
-    dims: Dims | None,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    is_tree: bool,
-) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]]]]:
-    """Open an archive; yield it with the path of a group that it has, and all dimensions.
-
-    It stays open, unless there is an error.
-    """
+    file: Any, group: str | None, storage_options: Mapping[str, Any] | None
+) -> Iterator[tuple[Reopened, str]]:
+    """Open an archive, which stays open unless there is an error; yield it and a group of it."""
     archive = Reopened(open_archive(file, storage_options=storage_options))
     try:
         name, groups = path_in("", group), groups_of(archive.open())
@@ -151,7 +143,7 @@ def _opened(
                 "the archive has no such group", path=archive.path, key=name,
                 remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
             )  # fmt: skip
-        yield archive, name, dimensions_of(archive, dims, name, is_tree=is_tree)
+        yield archive, name
     except BaseException:
         archive.close()
         raise

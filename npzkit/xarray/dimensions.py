@@ -71,7 +71,8 @@ def dimensions_of(
         found[key] = _checked(key, names, shapes)
     made_up = _made_up_names(shapes, found)
     opened = {key.removeprefix(inside): made_up[key] for key in made_up if key.startswith(inside)}
-    _warn({name: opened[name] for name in opened if is_tree or "/" not in name})
+    if shown := {name: opened[name] for name in opened if is_tree or "/" not in name}:
+        _warn(shown)
     found |= made_up
     return {key: found[key] for key in shapes}
 
@@ -90,8 +91,6 @@ def _checked(
 
 
 def _warn(made_up: Mapping[str, tuple[str, ...]]) -> None:
-    if not made_up:
-        return
     key, dims = next(iter(made_up.items()))
     others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
     # Without the path, so that Python shows it once for many files.

@@ -136,36 +136,38 @@ def to_npz(
     root = path_in("", group)
     nodes = {path_in(root, name): node for name, node in _nodes(dataset).items()}
     own, foreign = _split(encoding or {}, root, nodes)
+    options: dict[str, Any] = {
+        "compression": compression, "level": level, "durable": durable,
+        "storage_options": storage_options,
+    }  # fmt: skip
     if append_dim is not None:
-        try:
-            writing = ShardedWriter(
-                path, "a", compression=compression, level=level, durable=durable,
-                storage_options=storage_options,
-            )  # fmt: skip
-        except UnsupportedError as error:
-            if error.path is not None and os.path.isfile(error.path):
-                error.remedy = (
-                    "Append to a folder. It gets what the file has by npzkit.xarray.to_npz("
-                    f"xarray.open_dataset({error.path!r}), FOLDER, append_dim={append_dim!r})."
-                )
-            raise
-        with writing as folder:
+        with _folder(path, append_dim, options) as folder:
             _append(folder, path, nodes, foreign, append_dim, storage_options)
         return
     encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}
     variables = {
         key: variable for variables, _ in encoded.values() for key, variable in variables.items()
     }
-    with NpzWriter(
-        path, mode, compression=compression, level=level, durable=durable,
-        storage_options=storage_options,
-    ) as writer:  # fmt: skip
+    with NpzWriter(path, mode, **options) as writer:
         if mode == "a" and writer.files:
             _check_sizes(path, variables)
         _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
         # There, an array has to be written from front to back.
         by_rows = can_write(path) or isinstance(find_location(path, storage_options), Location)
         _write_variables(writer, variables, own, compression, by_rows=by_rows)
+
+
+def _folder(path: Any, dim: str, options: Mapping[str, Any]) -> ShardedWriter:
+    """Open a folder that is appended to; of a file, the error says how it becomes one."""
+    try:
+        return ShardedWriter(path, "a", **options)
+    except UnsupportedError as error:
+        if error.path is not None and os.path.isfile(error.path):
+            error.remedy = (
+                "Append to a folder. It gets what the file has by npzkit.xarray.to_npz("
+                f"xarray.open_dataset({error.path!r}), FOLDER, append_dim={dim!r})."
+            )
+        raise
 
 
 def _append(

@@ -33,6 +33,8 @@ class NotReopened:
         self._error, self.recipe = error, recipe
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         raise self._error.with_traceback(None)
 
     def __len__(self) -> int:

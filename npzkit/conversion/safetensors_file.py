@@ -74,11 +74,14 @@ def _tensors(keys: Iterable[str], metadata: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _tied(keys: Container[str], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the notes of tensors that save_model of safetensors.torch left out as tied ones."""
+    """Return the notes of tensors that save_model of safetensors.torch left out as tied ones.
+
+    Its names have a dot, between module and tensor; a title, say, has none.
+    """
     return {
         name: ["same", key]
         for name, key in metadata.items()
-        if key in keys and name not in keys and name != _FORMAT
+        if "." in name and key in keys and name not in keys
     }
 
 

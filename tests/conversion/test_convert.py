@@ -707,12 +707,15 @@ def test_tensors_that_safetensors_ties_in_its_metadata(here, kind):
 
 
 def test_metadata_that_tie_no_tensors(here):
-    """What npzkit wrote of an archive whose metadata has the key of an array stays as it is."""
-    npzkit.save("a.npz", {"x": np.ones(2)}, metadata={"target": "x"})
-    npzkit.convert("a.npz", "a.safetensors")
+    """A text that is the key of an array stays as it is, whoever wrote it."""
+    save_file({"x": np.ones(2)}, "a.safetensors", metadata={"format": "pt", "title": "x"})
     assert npzkit.convert("a.safetensors", "b.npz").notes == ()
+    assert list(npzkit.load_tree("b.npz", like={})) == ["x"]
+    npzkit.save("a.npz", {"x": np.ones(2)}, metadata={"main.target": "x"})
+    npzkit.convert("a.npz", "a.safetensors", overwrite=True)
+    assert npzkit.convert("a.safetensors", "b.npz", overwrite=True).notes == ()
     with npzkit.open("b.npz") as npz:
-        assert dict(npz.metadata) == {"target": "x"}
+        assert dict(npz.metadata) == {"main.target": "x"}
 
 
 @pytest.mark.remedy(

@@ -268,6 +268,8 @@ class ShardedWriter:
             The part is not within an array of `global_shape`.
         KeyExistsError
             The archive that is added to has this key, and `overwrite` is False.
+        UnsupportedError
+            This writer appended rows to the array that is to be replaced.
         NpzkitError, OSError
             As `NpzWriter.add`. After an OSError the writer is closed, and what
             it wrote is discarded.
@@ -300,6 +302,8 @@ class ShardedWriter:
         ------
         MemberNotFoundError
             There is no such array: `add` begins one.
+        UnsupportedError
+            This writer replaced it.
         ValueError
             The shape does not fit, or the dtype cannot represent a value.
         NpzkitError, OSError
@@ -331,7 +335,7 @@ class ShardedWriter:
         MemberNotFoundError
             No array with this key was committed.
         UnsupportedError
-            Rows were appended to it and are not committed, or it belongs to nested data.
+            This writer replaced it or appended rows to it, or it belongs to nested data.
         ClosedArchiveError
             The writer is closed.
         """
@@ -473,6 +477,8 @@ class ShardedWriter:
             another program.
         MissingShardError
             A shard is not there, or the attempt has none.
+        KeyExistsError
+            Another writer wrote the key that this one renamed an array to.
         ClosedArchiveError
             This writer failed, or was aborted.
         StaleArchiveError, ArchiveLockedError
@@ -501,8 +507,8 @@ class ShardedWriter:
         self._check_mode(records)
         try:
             commit_index(
-                self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
-                durable=self._durable, order=self._order or self._base.order,
+                self._place, self._base.followed_by(records, self._place.name), self.metadata,
+                attempt=self.attempt, durable=self._durable, order=self._order or self._base.order,
                 base=self._base.before, files=files,
             )  # fmt: skip
         except IndexFormatError as error:

@@ -370,7 +370,8 @@ class ShardedWriter:
         """
         self._check_open()
         if new in self and new != old:
-            raise taken(new, self._place.name, remedy=REMOVE_FIRST)
+            remedy = REMOVE_FIRST if new in self._base else "Use another key."
+            raise taken(new, self._place.name, remedy)
         self._base.rename(old, new, self._place.name)
 
     def update(self, arrays: Mapping[str, Any]) -> None:

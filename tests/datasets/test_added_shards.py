@@ -617,13 +617,16 @@ def test_a_renamed_array_is_replaced_and_repacked(tmp_path):
 def test_what_is_not_removed_or_renamed(tmp_path):
     """Keys that are not committed or taken, and arrays with new rows, are errors; nothing changes."""
     with npzkit.ShardedWriter(tmp_path) as writer:
-        writer["x"] = np.ones((2, 2))
+        writer["x"], writer["old"] = np.ones((2, 2)), np.ones(2)
         with pytest.raises(MemberNotFoundError, match="Mode 'a'"):
             del writer["x"]
     with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
         writer["y"] = np.ones(2)
-        with pytest.raises(KeyExistsError, match="Remove it first with del"):
+        with pytest.raises(KeyExistsError, match=r"archive \(.*\)\. Use another key"):
             writer.rename("x", "y")
+        with pytest.raises(KeyExistsError, match="Remove it first with del"):
+            writer.rename("x", "old")
+        del writer["old"]
         with pytest.raises(UnsafeNameError):
             writer.rename("x", "../x")
         with pytest.raises(MemberNotFoundError, match="Did you mean 'x'"):

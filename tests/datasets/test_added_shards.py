@@ -527,6 +527,23 @@ def test_arrays_are_removed_and_renamed(folder):
         assert (npz.files, dict(npz.metadata)) == ([], {"step": 1})
 
 
+def test_a_damaged_array_is_removed(tmp_path):
+    """As in a file, the others are sound then, and repack removes its bytes."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"], writer["y"] = np.arange(1000), np.ones(2)
+    (shard,) = tmp_path.glob("shard-*")
+    shard.write_bytes(shard.read_bytes().replace(np.arange(7).tobytes(), bytes(56)))
+    assert not npzkit.verify(tmp_path).ok
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        del writer["x"]
+        writer.rename("y", "x")
+    report = npzkit.verify(tmp_path)
+    assert (report.ok, ["repack removes it" in row.what for row in report.rows]) == (True, [True])
+    npzkit.repack(tmp_path)
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [1, 1]
+
+
 def test_a_folder_without_arrays_is_repacked(tmp_path):
     """Its metadata stay, and arrays can be added again."""
     with npzkit.ShardedWriter(tmp_path, metadata={"step": 1}) as writer:

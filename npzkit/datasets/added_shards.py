@@ -99,6 +99,9 @@ class Base:
                 "rows were appended to this array, and it cannot be replaced too",
                 path=path, key=key, remedy=_COMMIT_FIRST,
             )  # fmt: skip
+
+    def added(self, key: str) -> None:
+        """Note that an array was written, which replaces one with this key."""
         if key in self:
             self._replaced.add(self._named(key))
 

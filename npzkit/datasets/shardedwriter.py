@@ -283,6 +283,7 @@ class ShardedWriter:
         self._base.check_free(key, self._place.name, overwrite=overwrite)
         with self._open_shard() as shard:
             add_part(shard, part, compression, level)
+        self._base.added(key)
 
     def append(self, key: str, rows: Any) -> None:
         """Add rows to an array of the archive, along its first axis, in mode "a".

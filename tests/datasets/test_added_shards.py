@@ -23,6 +23,7 @@ from npzkit.errors import (
     KeyExistsError,
     MemberNotFoundError,
     MissingShardError,
+    PickleRefusedError,
     StaleArchiveError,
     UnsafeNameError,
     UnsupportedError,
@@ -577,6 +578,8 @@ def test_an_array_is_changed_once_by_each_writer(tmp_path):
         with pytest.raises(MemberNotFoundError):
             del writer[7]
     with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        with pytest.raises(PickleRefusedError):
+            writer.add("x", np.array([{}]), overwrite=True)
         writer.rename("x", "z")
         del writer["y"]
     with npzkit.open(tmp_path) as npz:
@@ -631,6 +634,7 @@ def test_a_renamed_array_is_replaced_and_repacked(tmp_path):
         assert npz.verify().ok
 
 
+@pytest.mark.remedy("Use another key.")
 def test_what_is_not_removed_or_renamed(tmp_path):
     """Keys that are not committed or taken, and arrays with new rows, are errors; nothing changes."""
     with npzkit.ShardedWriter(tmp_path) as writer:

@@ -301,6 +301,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     with _writer(file) as writer:
         listed = _keys_in(writer)
         old = typed_key(old, listed)
+        if old.endswith("/") and old not in writer:
+            old, new = old.removesuffix("/"), new.removesuffix("/")
         found = [old] if old in writer else keys_named([old], listed, file)
         is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
         if not is_folder or (found != [old] and _values_below(writer, old)):

@@ -31,6 +31,13 @@ _REPLACE_ATTRS = (
 )
 
 
+_RENAME_OTHERWISE = (
+    "Another writer of the attempt wrote it. Rename to another key, by another writer of the "
+    "attempt, and commit that one."
+)
+_COMMIT_FIRST = "Commit this writer first, and go on with another one."
+
+
 class Base:
     """The archive that is added to; without arguments, none.
 
@@ -48,6 +55,8 @@ class Base:
         self._numbers = {} if self.index is None else {k: n for n, k in enumerate(self.index.keys)}
         # How many rows an array has with those that were appended.
         self._grown: dict[str, int] = {}
+        # Arrays that are replaced by ones that are not committed.
+        self._replaced: set[str] = set()
 
     @classmethod
     def read(cls, place: Objects) -> Base:
@@ -77,13 +86,24 @@ class Base:
 
     def _named(self, key: str) -> str:
         """Return the key that is meant, with or without ``.npy``."""
-        return key if key in self._numbers else key.removesuffix(SUFFIX)
+        is_meant = key in self._numbers or not isinstance(key, str)
+        return key if is_meant else key.removesuffix(SUFFIX)
 
     def check_free(self, key: str, path: str, *, overwrite: bool = False) -> None:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if not overwrite and (key in self or key in self._values):
             has_attrs = user_attrs(self._attrs(key))
             raise taken(key, path, remedy=_REPLACE_ATTRS if has_attrs else REPLACE)
+        if key in self._grown:
+            raise UnsupportedError(
+                "rows were appended to this array, and it cannot be replaced too",
+                path=path, key=key, remedy=_COMMIT_FIRST,
+            )  # fmt: skip
+
+    def added(self, key: str) -> None:
+        """Note that an array was written, which replaces one with this key."""
+        if key in self:
+            self._replaced.add(self._named(key))
 
     def _attrs(self, key: str) -> Mapping[str, Any]:
         """Return the attributes of an array, also npzkit's own; none if there is no such array."""
@@ -119,6 +139,11 @@ class Base:
             error = missing(key, self.order, path)
             error.remedy = f"{told} {error.remedy or ''}".strip()
             raise error
+        if named in self._replaced:
+            raise UnsupportedError(
+                "this writer replaces the array, and has not committed that", path=path, key=named,
+                remedy=_COMMIT_FIRST,
+            )  # fmt: skip
         return self.index, named
 
     def remove(self, key: str, path: str) -> None:
@@ -137,7 +162,7 @@ class Base:
         _, key = self._committed(key, path, told)
         what = remedy = ""
         if key in self._grown:
-            what, remedy = "rows were appended to it", "Commit them first."
+            what, remedy = "rows were appended to it", _COMMIT_FIRST
         elif self.metadata.get(TREE_KEY, FLAT) != FLAT:
             what, remedy = "the folder has nested data", AS_ONE_FILE
         elif any(PARTS_ATTRIBUTE in self._attrs(one) for one in (key, key.rpartition(".")[0])):
@@ -148,10 +173,21 @@ class Base:
             )
         return key
 
-    def followed_by(self, records: Iterable[ShardRecord]) -> list[ShardRecord]:
-        """Return the shards of the archive that stay, and new ones behind them."""
-        new = list(records)
+    def followed_by(self, records: Iterable[ShardRecord], path: str) -> list[ShardRecord]:
+        """Return the shards of the archive that stay, and new ones behind them.
+
+        Raises
+        ------
+        KeyExistsError
+            A new array has the key that an array was renamed to.
+        """
+        keys, shards = ([], []) if self.index is None else (self.index.keys, self.index.shards)
+        there = {shard.name for shard in shards}
+        new = [record for record in records if record.name not in there]
         replaced = {part.key for record in new for part in record.parts} - self._grown.keys()
+        for key in replaced.intersection(self._numbers) - self._replaced:
+            if keys[self._numbers[key]] != key:
+                raise taken(key, path, remedy=_RENAME_OTHERWISE)
         numbers = {key: number for key, number in self._numbers.items() if key not in replaced}
         kept = [] if self.index is None else recorded(self.index, numbers, self._grown)
         return kept + [

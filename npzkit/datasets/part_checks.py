@@ -199,6 +199,9 @@ def _shard_findings(
     chosen = None if is_complete else [key for key in keys if key in stored]
     for row in _rows_of(npz, chosen, progress, threads, seen):
         array, at, of = None, "", ""
+        if row.key in stored and row.key not in keys:
+            # It was removed or replaced, as is said below.
+            continue
         if row.key in keys:
             number, part = keys[row.key]
             array = index.keys[number]

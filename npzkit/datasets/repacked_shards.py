@@ -167,7 +167,8 @@ def repack_shards(
                     _write(shard, key, npz.lazy(key), npz.info(key).attrs, coding, meter)
         # Windows removes no shard that is open.
         try:
-            writer.commit()
+            # There may be none.
+            writer.commit(writer.close())
         except BaseException as error:
             writer.abort()
             if isinstance(error, (ArchiveLockedError, StaleArchiveError)):

@@ -165,7 +165,8 @@ def not_repaired(folder: str) -> UnsupportedError:
         "repair does not take a sharded archive or its index", path=folder,
         remedy=Advice(
             f"npzkit.verify({folder!r}) names missing and damaged shards. "
-            f"npzkit.extract({folder!r}, 'arrays') saves its sound arrays. {rows}. {again}",
+            f"npzkit.extract({folder!r}, 'arrays', skip=True) saves its sound arrays. {rows}. "
+            f"{again}",
             "npzkit verify FILE names missing and damaged shards. npzkit extract FILE -o FOLDER "
             f"saves its sound arrays; in Python, {rows}. {again}",
         ),

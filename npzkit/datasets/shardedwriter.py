@@ -268,6 +268,8 @@ class ShardedWriter:
             The part is not within an array of `global_shape`.
         KeyExistsError
             The archive that is added to has this key, and `overwrite` is False.
+        UnsupportedError
+            This writer appended rows to the array that is to be replaced.
         NpzkitError, OSError
             As `NpzWriter.add`. After an OSError the writer is closed, and what
             it wrote is discarded.
@@ -281,6 +283,7 @@ class ShardedWriter:
         self._base.check_free(key, self._place.name, overwrite=overwrite)
         with self._open_shard() as shard:
             add_part(shard, part, compression, level)
+        self._base.added(key)
 
     def append(self, key: str, rows: Any) -> None:
         """Add rows to an array of the archive, along its first axis, in mode "a".
@@ -300,6 +303,8 @@ class ShardedWriter:
         ------
         MemberNotFoundError
             There is no such array: `add` begins one.
+        UnsupportedError
+            This writer replaced it.
         ValueError
             The shape does not fit, or the dtype cannot represent a value.
         NpzkitError, OSError
@@ -331,7 +336,7 @@ class ShardedWriter:
         MemberNotFoundError
             No array with this key was committed.
         UnsupportedError
-            Rows were appended to it and are not committed, or it belongs to nested data.
+            This writer replaced it or appended rows to it, or it belongs to nested data.
         ClosedArchiveError
             The writer is closed.
         """
@@ -366,7 +371,8 @@ class ShardedWriter:
         """
         self._check_open()
         if new in self and new != old:
-            raise taken(new, self._place.name, remedy=REMOVE_FIRST)
+            remedy = REMOVE_FIRST if new in self._base else "Use another key."
+            raise taken(new, self._place.name, remedy)
         self._base.rename(old, new, self._place.name)
 
     def update(self, arrays: Mapping[str, Any]) -> None:
@@ -473,6 +479,8 @@ class ShardedWriter:
             another program.
         MissingShardError
             A shard is not there, or the attempt has none.
+        KeyExistsError
+            Another writer wrote the key that this one renamed an array to.
         ClosedArchiveError
             This writer failed, or was aborted.
         StaleArchiveError, ArchiveLockedError
@@ -501,8 +509,8 @@ class ShardedWriter:
         self._check_mode(records)
         try:
             commit_index(
-                self._place, self._base.followed_by(records), self.metadata, attempt=self.attempt,
-                durable=self._durable, order=self._order or self._base.order,
+                self._place, self._base.followed_by(records, self._place.name), self.metadata,
+                attempt=self.attempt, durable=self._durable, order=self._order or self._base.order,
                 base=self._base.before, files=files,
             )  # fmt: skip
         except IndexFormatError as error:

@@ -13,6 +13,7 @@ one again is `npzkit.trees.frameworks`'s.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib
 from collections.abc import Mapping
@@ -368,30 +369,52 @@ def _of_objects(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
     kind = dtype.kind
     if kind in "OV":
         return array.astype(dtype, copy=False)
-    if kind in "mM":
-        # Integers are numbers of the dtype's own unit.
-        is_counted = all(isinstance(item, (int, np.integer)) for item in array.flat)
-        exact = array.astype(dtype if is_counted else f"{kind}8[us]")
-        with contextlib.suppress(OverflowError):
+    if {*map(type, array.flat)} <= _DATES.get(kind, set()):
+        # Fast. What differs is found below, one by one.
+        with contextlib.suppress(OverflowError, ValueError):
             rows = array.astype(dtype)
-            if np.array_equal(rows.astype(exact.dtype), exact, equal_nan=True):
+            units = array.astype(f"{kind}8"), array.astype(f"{kind}8[us]")
+            if all(np.array_equal(rows.astype(each.dtype), each, equal_nan=True) for each in units):
                 return rows
-        return exact
     rows = np.empty(array.shape, np.promote_types(dtype, float) if kind in "fc" else dtype)
     for index, item in np.ndenumerate(array):
-        is_text = isinstance(item, (str, bytes))
-        if not (is_text if kind in "SU" else not is_text and _is_kept(rows, index, item)):
+        is_kept = isinstance(item, (str, bytes)) if kind in "SU" else _is_kept(rows, index, item)
+        if not is_kept:
             raise _refusal(dtype, item, index)
     return array.astype(kind) if kind in "SU" else rows
 
 
+_DATES = {
+    "M": {str, datetime.date, datetime.datetime, np.datetime64, type(None)},
+    "m": {datetime.timedelta, np.timedelta64, type(None)},
+}
+_TAKEN = {"M": "MUSiuO", "m": "miuO"}
+"""Kinds of items that dates and durations are made of; integers are numbers of their own unit."""
+
+
 def _is_kept(rows: np.ndarray[Any, Any], index: Any, item: Any) -> bool:
-    """Assign a number, and return whether it is there; a floating-point number may be rounded."""
-    exact = item.item() if isinstance(item, np.generic) else item
+    """Assign a number or date, and return whether it is there; a floating-point number may be
+    rounded to a finite one.
+    """
+    kind = rows.dtype.kind
+    taken = _TAKEN.get(kind, "biufcO")
+    # Dates of pandas have nanoseconds, which NumPy drops.
+    item = item.to_numpy() if hasattr(item, "to_numpy") else item
     try:
+        if kind in "mM" and _is_missing(item):
+            rows[index] = "NaT"
+            return True
+        exact = np.asarray(item)
+        if isinstance(item, np.ndarray) or exact.ndim or exact.dtype.kind not in taken:
+            return False
         rows[index] = item
-        can_round = rows.dtype.kind in "fc" and not isinstance(exact, int)
-        return can_round or bool(rows[index].item() == exact)
+        found = rows[index]
+        if kind in "mM":
+            exact = exact if exact.dtype.kind in "iu" else exact.astype(f"{kind}8")
+            # No integer is NaT: that is a TypeError.
+            return bool(np.isnat(exact) if np.isnat(found) else found.astype(exact.dtype) == exact)
+        can_round = kind in "fc" and exact.dtype.kind not in "biu" and not isinstance(item, int)
+        return (can_round and not np.isinf(found)) or bool(found.item() == exact.item())
     except (TypeError, ValueError, OverflowError):
         return False
 
@@ -403,6 +426,9 @@ def _is_missing(item: Any) -> bool:
     except TypeError:
         # The NA of pandas does not say whether it is another.
         return True
+    except ValueError:
+        # An array has many values.
+        return False
 
 
 def _refusal(dtype: Any, item: Any, index: tuple[int, ...]) -> ValueError:
@@ -429,7 +455,11 @@ def _changed(array: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndar
     if kind not in "biu" and other not in "biuSUmM":
         return np.asarray(np.isfinite(array) & ~np.isfinite(rows))
     changed = (rows.real if other == "c" else rows).astype(array.dtype) != array
-    return np.asarray(changed & ~np.isnat(array) if kind in "mM" else changed)
+    if kind in "mM":
+        changed &= ~np.isnat(array)
+    elif other in "fcmM":
+        changed |= ~np.isfinite(rows)
+    return np.asarray(changed)
 
 
 def as_unlabelled(value: Any, key: str, *, allow_pickle: bool = False) -> np.ndarray[Any, Any]:

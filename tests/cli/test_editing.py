@@ -167,6 +167,9 @@ def test_mv_renames_an_array_or_a_folder_of_keys(cli, archive):
     assert told in found.err
     assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
     assert "no array matches 'z*'" in cli("mv", "a.npz", "z*", "b").err
+    # As a shell completes the name of a folder.
+    assert cli("mv", "a.npz", "a/", "b/").out == "a.npz: renamed a to b\n"
+    assert cli("mv", "a.npz", "b", "a").code == 0
     assert cli("mv", "a.npz", "a", "b").out == "a.npz: renamed a to b\n"
     assert content() == {"b/x": [1.0], "b/y": [0.0]}
     assert cli("mv", "a.npz", "b/x", "c").code == 0

@@ -23,6 +23,7 @@ from npzkit.errors import (
     KeyExistsError,
     MemberNotFoundError,
     MissingShardError,
+    PickleRefusedError,
     StaleArchiveError,
     UnsafeNameError,
     UnsupportedError,
@@ -527,6 +528,97 @@ def test_arrays_are_removed_and_renamed(folder):
         assert (npz.files, dict(npz.metadata)) == ([], {"step": 1})
 
 
+def test_a_damaged_array_is_removed(tmp_path):
+    """As in a file, the others are sound then, and repack removes its bytes."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"], writer["y"] = np.arange(1000), np.ones(2)
+    (shard,) = tmp_path.glob("shard-*")
+    shard.write_bytes(shard.read_bytes().replace(np.arange(7).tobytes(), bytes(56)))
+    assert not npzkit.verify(tmp_path).ok
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        del writer["x"]
+        writer.rename("y", "x")
+    report = npzkit.verify(tmp_path)
+    assert (report.ok, ["repack removes it" in row.what for row in report.rows]) == (True, [True])
+    npzkit.repack(tmp_path)
+    with npzkit.open(tmp_path) as npz:
+        assert npz["x"].tolist() == [1, 1]
+
+
+def test_a_folder_without_arrays_is_repacked(tmp_path):
+    """Its metadata stay, and arrays can be added again."""
+    with npzkit.ShardedWriter(tmp_path, metadata={"step": 1}) as writer:
+        writer["x"] = np.ones(2)
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        del writer["x"]
+    npzkit.repack(tmp_path)
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer["y"] = np.ones(3)
+    with npzkit.open(tmp_path) as npz:
+        assert (npz.files, dict(npz.metadata)) == (["y"], {"step": 1})
+
+
+@pytest.mark.remedy("Commit this writer first, and go on with another one.")
+def test_an_array_is_changed_once_by_each_writer(tmp_path):
+    """What a writer replaced is not removed, renamed or grown by it, and nothing old comes back."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"], writer["y"], writer["7"] = np.zeros(2), np.zeros(3), np.ones(2)
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        writer.add("x", np.ones(1), overwrite=True)
+        for edit in (
+            writer.__delitem__,
+            lambda key: writer.rename(key, "z"),
+            lambda key: writer.append(key, [2.0]),
+        ):
+            with pytest.raises(UnsupportedError, match=r"replaces the array.*Commit this writer"):
+                edit("x.npy")
+        writer.append("y", [2.0])
+        with pytest.raises(UnsupportedError, match=r"rows were appended.*Commit this writer"):
+            writer.add("y", np.ones(1), overwrite=True)
+        with pytest.raises(MemberNotFoundError):
+            del writer[7]
+    with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
+        with pytest.raises(PickleRefusedError):
+            writer.add("x", np.array([{}]), overwrite=True)
+        writer.rename("x", "z")
+        del writer["y"]
+    with npzkit.open(tmp_path) as npz:
+        assert {key: npz[key].tolist() for key in npz} == {"z": [1.0], "7": [1.0, 1.0]}
+
+
+@pytest.mark.remedy("Rename to another key, by another writer of the attempt, and commit that one.")
+def test_no_other_writer_replaces_a_renamed_array(tmp_path):
+    """If another one wrote its new key, the commit is an error, and both can be kept."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"] = np.zeros(2)
+    one, two = (npzkit.ShardedWriter(tmp_path, mode="a", attempt="t") for _ in range(2))
+    one["z"] = np.ones(1)
+    one.close()
+    two.rename("x", "z")
+    with pytest.raises(KeyExistsError, match="Another writer of the attempt"):
+        two.commit()
+    three = npzkit.ShardedWriter(tmp_path, mode="a", attempt="t")
+    three.rename("x", "y")
+    three.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert {key: npz[key].tolist() for key in npz} == {"y": [0, 0], "z": [1]}
+
+
+def test_what_an_attempt_committed_stays_removed(tmp_path):
+    """A later writer under the same name of the attempt does not bring its arrays back."""
+    with npzkit.ShardedWriter(tmp_path) as writer:
+        writer["x"] = np.zeros(2)
+    with npzkit.ShardedWriter(tmp_path, mode="a", attempt="t") as writer:
+        writer.update({"y": np.ones(1), "z": np.ones(2), "w": np.ones(3)})
+        writer.commit()
+    with npzkit.ShardedWriter(tmp_path, mode="a", attempt="t") as writer:
+        del writer["y"]
+        writer.rename("z", "y")
+        writer.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert {key: npz[key].shape for key in npz} == {"x": (2,), "y": (2,), "w": (3,)}
+
+
 def test_a_renamed_array_is_replaced_and_repacked(tmp_path):
     """Its new key is that of later edits, also once all arrays have new shards."""
     with npzkit.ShardedWriter(tmp_path) as writer:
@@ -542,23 +634,27 @@ def test_a_renamed_array_is_replaced_and_repacked(tmp_path):
         assert npz.verify().ok
 
 
+@pytest.mark.remedy("Use another key.")
 def test_what_is_not_removed_or_renamed(tmp_path):
     """Keys that are not committed or taken, and arrays with new rows, are errors; nothing changes."""
     with npzkit.ShardedWriter(tmp_path) as writer:
-        writer["x"] = np.ones((2, 2))
+        writer["x"], writer["old"] = np.ones((2, 2)), np.ones(2)
         with pytest.raises(MemberNotFoundError, match="Mode 'a'"):
             del writer["x"]
     with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
         writer["y"] = np.ones(2)
-        with pytest.raises(KeyExistsError, match="Remove it first with del"):
+        with pytest.raises(KeyExistsError, match=r"archive \(.*\)\. Use another key"):
             writer.rename("x", "y")
+        with pytest.raises(KeyExistsError, match="Remove it first with del"):
+            writer.rename("x", "old")
+        del writer["old"]
         with pytest.raises(UnsafeNameError):
             writer.rename("x", "../x")
         with pytest.raises(MemberNotFoundError, match="Did you mean 'x'"):
             writer.rename("x ", "z")
         writer.append("x", np.zeros((1, 2)))
         for edit in (writer.__delitem__, lambda key: writer.rename(key, "z")):
-            with pytest.raises(UnsupportedError, match=r"appended to it.*Commit them first"):
+            with pytest.raises(UnsupportedError, match=r"appended to it.*Commit this writer first"):
                 edit("x")
     with pytest.raises(ClosedArchiveError):
         del writer["x"]

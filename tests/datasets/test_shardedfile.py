@@ -562,6 +562,19 @@ def test_repair_takes_no_sharded_archive(folder, whole, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w.npy"), whole)
 
 
+def test_the_sound_arrays_of_a_damaged_folder_are_saved(tmp_path, monkeypatch):
+    """What the error of repair says to call leaves out the damaged ones."""
+    monkeypatch.chdir(tmp_path)
+    with npzkit.ShardedWriter("run") as writer:
+        writer["a"], writer["b"] = np.arange(1000), np.arange(5)
+    (shard,) = (tmp_path / "run").glob("shard-*")
+    shard.write_bytes(shard.read_bytes().replace(np.arange(7).tobytes(), bytes(56)))
+    with pytest.raises(npzkit.errors.UnsupportedError) as caught:
+        npzkit.repair("run")
+    report = eval(re.search(r"npzkit\.extract\(.*?\)", caught.value.remedy)[0])
+    assert (list(report.files), list(report.failed)) == (["b"], ["a"])
+
+
 def test_arrays_of_a_missing_shard_are_named(tmp_path):
     """verify of some arrays names those that are concerned, and diff calls them problems."""
     for name in "ab":

@@ -32,6 +32,7 @@ from npzkit.errors import (
     ConversionError,
     KeyExistsError,
     NpzkitError,
+    PickleRefusedError,
     UnsafeNameError,
     printable,
     quoted,
@@ -41,6 +42,9 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.keys import SUFFIX, check_key
 
+_WITHOUT_PICKLES = Advice(
+    "npzkit.convert(file, output, skip=True)", "npzkit convert FILE OTHER --skip"
+)
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
 PAIR = Advice("a pair (key, path)", "KEY=PATH")
@@ -236,6 +240,8 @@ def _leave_out(path: str, error: Exception, say: Say) -> None:
         # The error of a shard has another path.
         if error.is_damage and error.path == path:
             advice = "; " + SAVE_SOUND + " saves the sound ones"
+        elif isinstance(error, PickleRefusedError):
+            advice = "; " + _WITHOUT_PICKLES + " saves the others"
     say("left out " + which + ": " + why_left_out(error) + advice)
 
 

@@ -701,7 +701,7 @@ def test_damaged_inputs_are_left_out(here):
 
 
 def test_python_objects_are_left_out(here):
-    """With `skip`, of a file as of one in a folder; an archive with some has no advice to repair it."""
+    """With `skip`, of a file as of one in a folder; of an archive with some, others can be saved."""
     npzkit.save("a.npz", {"a": np.zeros(3)})
     np.save("o.npy", np.array([{}], object))
     np.savez("o.npz", o=np.array([{}], object), x=np.ones(2))
@@ -709,7 +709,8 @@ def test_python_objects_are_left_out(here):
     what = "Object arrays cannot be loaded when allow_pickle=False"
     assert report.keys == ("a",)
     assert report.notes == (
-        f"left out o.npy: {what}", f"left out o.npz with all its arrays: {what} (key 'o')"
+        f"left out o.npy: {what}", f"left out o.npz with all its arrays: {what} (key 'o'); "
+        "npzkit.convert(file, output, skip=True) saves the others",
     )  # fmt: skip
     allowed = npzkit.pack("b.npz", ["a.npz", "o.npy"], skip=True, allow_pickle=True)
     assert (allowed.keys, allowed.notes) == (("a", "o"), ())

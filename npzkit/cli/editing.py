@@ -352,7 +352,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--allow-pickle", is_flag=True,
-    help="Make plain arrays of Python objects. This runs code of FILE: for files that you trust.",
+    help="Make plain arrays of an archive's Python objects. This runs code of FILE: for files that "
+    "you trust. It changes nothing for files of torch.save.",
 )  # fmt: skip
 @encoding_option
 @click.option("--skip", is_flag=True, help="Leave out arrays that OUTPUT cannot hold.")

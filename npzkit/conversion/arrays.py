@@ -55,8 +55,10 @@ SAVE_STATE = (
 )  # fmt: skip
 SAVE_PLAIN = (
     "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
-    "torch.from_numpy(x) for an array; or leave it out with " + SKIP + "."
-)
+    "torch.from_numpy(x) for an array; or, if you trust the file, whose code this runs: "
+    "npzkit.save('new.npz', torch.load(path, 'cpu', weights_only=False)); or leave it out with "
+    + SKIP + "."
+)  # fmt: skip
 
 
 few = partial(some_of, most=5)

@@ -171,7 +171,7 @@ def convert(
         Whether to unpickle the objects of an archive, which runs code that the file names:
         only for files that you trust. An array of objects becomes one of numbers or
         texts, or nested data for `load_tree`. What has no place there is refused, or left
-        out by `skip`.
+        out by `skip`. Files of torch.save are not unpickled so.
     encoding : str, default "ASCII"
         How to decode strings of Python 2 in pickles, as in `npzkit.load`.
     limits : Limits, optional

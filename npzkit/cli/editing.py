@@ -42,7 +42,15 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import format_count, format_size, printable, quoted, shown_url, some_of
+from npzkit.errors import (
+    MemberNotFoundError,
+    format_count,
+    format_size,
+    printable,
+    quoted,
+    shown_url,
+    some_of,
+)
 from npzkit.files.urls import local_path
 from npzkit.members.metadata import TREE_KEY
 
@@ -199,7 +207,7 @@ def _keys_in(writer: npzkit.NpzWriter | npzkit.ShardedWriter) -> list[str]:
 
 
 def _values_below(writer: npzkit.NpzWriter | npzkit.ShardedWriter, key: str) -> list[str]:
-    """Return the keys of the values of nested data at a key and below it."""
+    """Return the keys of values and empty containers of nested data at a key and below it."""
     tree = writer._archive.tree if isinstance(writer, npzkit.NpzWriter) else None
     return [] if tree is None else tree.values_in(key)
 
@@ -248,6 +256,16 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     _tell(file, text, as_json=as_json, **done)
 
 
+@contextlib.contextmanager
+def _all_or_none() -> Iterator[None]:
+    """Say of a key that is not found that the others stay too."""
+    try:
+        yield
+    except MemberNotFoundError as error:
+        error.what += ", and nothing was removed"
+        raise
+
+
 @click.command()
 @click.argument("file", type=named_file)
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
@@ -256,8 +274,8 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove arrays from the archive FILE, in place.
 
     KEY may be a pattern such as 'ema/*', or a folder of keys. Values of nested data, such as
-    a learning rate, are removed by their keys too. A tensor that is tied to a removed one
-    keeps its array.
+    a learning rate, and empty dicts are removed by their keys too. A tensor that is tied to
+    a removed one keeps its array.
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than
@@ -267,7 +285,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     Example: npzkit rm model.npz bias
     """
     if folder := _sharded_writer(file):
-        with folder:
+        with _all_or_none(), folder:
             removed = keys_named(keys, folder._base.order, file)
             for key in removed:
                 del folder[key]
@@ -276,7 +294,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         )
         _tell(file, f"removed {', '.join(removed)}{stays}", as_json=as_json, removed=removed)
         return
-    with _writer(file) as writer:
+    with _all_or_none(), _writer(file) as writer:
         arrays = set(writer.files)
         there = [*writer.files, *_values_below(writer, "")]
         removed = keys_named(keys, there, file)
@@ -310,12 +328,15 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
+    from npzkit.conversion.npz import is_value
+
     with _sharded_writer(file) or _writer(file) as writer:
         listed = _keys_in(writer)
         old = typed_key(old, listed)
         found = [old] if old in writer else keys_named([old], listed, file)
         is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
-        if not is_folder or (found != [old] and _values_below(writer, old)):
+        values = [key for key in _values_below(writer, old) if is_value(writer, key)]
+        if not is_folder or (found != [old] and values):
             what = "values of nested data too" if is_folder else format_count(len(found), "array")
             raise Refusal(
                 f"{old!r} names {what}, and mv renames an array, or a folder of keys: "

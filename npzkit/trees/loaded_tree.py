@@ -75,7 +75,10 @@ def read_tree(
         return tree
     is_wanted = _is_wanted(selection)
     fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
-    fitted = fitting.value(example, prefix)
+    try:
+        fitted = fitting.value(example, prefix)
+    except NpzkitError as error:
+        raise error.locate(path=npz._archive.path) from error.__cause__
     _check_fit(fitting, npz._archive.path, prefix, strict=strict)
     unfit = {*fitting.missing, *fitting.differing}
     filling.fill({key: out for key, out in filling.outs.items() if key not in unfit})

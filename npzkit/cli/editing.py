@@ -33,6 +33,7 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import (
     Refusal,
     as_word,
+    error_text,
     in_a_line,
     message_of,
     newest_step,
@@ -149,14 +150,28 @@ def pack(
             how = "stack" if stack else "concatenate"
             options |= {"join": how, "axis": axis, "keys": keys or None}
         elif keys:
-            raise click.UsageError("--key is for --join and --stack.")
-        report = npzkit.pack(
-            target, given, skip=skip, overwrite=overwrite, progress=tell, **options
-        )
+            copying = _copying(inputs[0], out, keys)
+            raise click.UsageError(f"--key is for --join and --stack. To copy some: {copying}.")
+        try:
+            report = npzkit.pack(
+                target, given, skip=skip, overwrite=overwrite, progress=tell, **options
+            )
+        except FileNotFoundError as error:
+            archive, *others = inputs
+            may_be_keys = archive.lower().endswith(".npz") and error.filename in others
+            if not may_be_keys or error.filename.lower().endswith((".npy", ".npz")):
+                raise
+            copying = _copying(archive, out, others)
+            raise Refusal(f"{error_text(error)[0]} To copy some arrays: {copying}.") from error
     notes = print_notes(report.notes)
     if out == PIPE:
         return
     _print_written(out, report, **({"notes": notes, "size": file_size(out)} if as_json else {}))
+
+
+def _copying(archive: str, out: str, keys: Iterable[str]) -> str:
+    """Return the command that copies some arrays of an archive."""
+    return f"npzkit convert {' '.join(map(as_word, (archive, out, *keys)))}"
 
 
 def _print_written(path: str, report: Any, **facts: Any) -> None:

@@ -57,8 +57,8 @@ _NOT_COMMITTED = (
     "was removed"
 )
 _WRITE_AGAIN = (
-    "A writer was probably killed, or nobody has committed: run the writers again with a new "
-    "attempt=, then commit"
+    "A writer was probably killed, or nobody has committed: run the writers again as a new "
+    "attempt, then commit"
 )
 _DAMAGED_INDEX = (
     f"Restore {INDEX_NAME} from a copy, or write the archive again. Its shards are archives that "

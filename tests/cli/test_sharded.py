@@ -65,7 +65,7 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
     for command in ("verify", folder), ("verify", "-r", folder.parent):
         found = cli(*command)
         assert (found.code, found.err.count("has shards, but no index.npz")) == (2, 1)
-        assert found.err.endswith("run the writers again with a new attempt=, then commit.\n")
+        assert found.err.endswith("run the writers again as a new attempt, then commit.\n")
         assert "sound" not in found.out
     assert cli("verify", folder / w.shards[0]).code == 0
 

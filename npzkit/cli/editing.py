@@ -221,9 +221,9 @@ def _keys_in(writer: npzkit.NpzWriter | npzkit.ShardedWriter) -> list[str]:
     return writer.files if isinstance(writer, npzkit.NpzWriter) else writer._base.order
 
 
-def _values_below(writer: npzkit.NpzWriter | npzkit.ShardedWriter, key: str) -> list[str]:
+def _values_below(writer: npzkit.NpzWriter, key: str) -> list[str]:
     """Return the keys of values and empty containers of nested data at a key and below it."""
-    tree = writer._archive.tree if isinstance(writer, npzkit.NpzWriter) else None
+    tree = writer._archive.tree
     return [] if tree is None else tree.values_in(key)
 
 
@@ -350,8 +350,10 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
         old = typed_key(old, listed)
         found = [old] if old in writer else keys_named([old], listed, file)
         is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
-        values = [key for key in _values_below(writer, old) if is_value(writer, key)]
-        if not is_folder or (found != [old] and values):
+        has_values = isinstance(writer, npzkit.NpzWriter) and any(
+            is_value(writer, key) for key in _values_below(writer, old)
+        )
+        if not is_folder or (found != [old] and has_values):
             what = "values of nested data too" if is_folder else format_count(len(found), "array")
             raise Refusal(
                 f"{old!r} names {what}, and mv renames an array, or a folder of keys: "

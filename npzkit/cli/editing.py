@@ -348,7 +348,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     with _sharded_writer(file) or _writer(file) as writer:
         listed = _keys_in(writer)
         old = typed_key(old, listed)
-        found = [old] if old in writer else keys_named([old], listed, file)
+        pattern = f"{old}*" if old.endswith(".") else old
+        found = [old] if old in writer else keys_named([pattern], listed, file)
         is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
         has_values = isinstance(writer, npzkit.NpzWriter) and any(
             is_value(writer, key) for key in _values_below(writer, old)

@@ -180,6 +180,9 @@ def test_mv_renames_an_array_or_a_folder_of_keys(cli, archive):
     told = "'a/*' names 2 arrays, and mv renames an array, or a folder of keys: npzkit mv a.npz a/x"
     assert told in found.err
     assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
+    npzkit.save("b.npz", {"module.w": np.ones(1), "module.b": np.zeros(1)})
+    assert "'module.' names 2 arrays, and mv renames" in cli("mv", "b.npz", "module.", "").err
+    assert "'nope.*'" in cli("mv", "b.npz", "nope.", "x").err
     assert "no array matches 'z*'" in cli("mv", "a.npz", "z*", "b").err
     assert cli("mv", "a.npz", "a", "b").out == "a.npz: renamed a to b\n"
     assert content() == {"b/x": [1.0], "b/y": [0.0]}

@@ -301,8 +301,10 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """
     if folder := _sharded_writer(file):
         with _all_or_none(), folder:
-            removed = keys_named(keys, folder._base.order, file)
-            for key in removed:
+            listed = dict.fromkeys(folder._base.order)
+            removed = keys_named(keys, listed, file)
+            # What is not there comes first, so that the error lists all keys.
+            for key in sorted(removed, key=listed.__contains__):
                 del folder[key]
         stays = (
             "" if as_json else f"; the shards keep the bytes until: npzkit repack {as_word(file)}"

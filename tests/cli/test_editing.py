@@ -79,6 +79,7 @@ def test_arrays_are_removed(cli, archive):
     missing = cli("rm", "a.npz", "y", "nope")
     assert missing.code in (1, 2)
     assert "no array named 'nope', and nothing was removed" in missing.err
+    assert missing.err.endswith("Existing keys: 'x', 'y'.\n")
     assert archive.read_bytes() == before
     assert cli("rm", "a.npz", "y", "y").out == "a.npz: removed y\n"
     assert content() == {"x": [0, 1, 2]}

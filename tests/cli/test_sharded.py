@@ -285,5 +285,6 @@ def test_arrays_of_a_folder_are_removed_and_renamed(folder, cli):
         assert np.array_equal(npz["layer/w"], WHOLE)
     left = {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
     assert left.items() <= shards.items()
-    assert cli("rm", folder, "typo").code == 2
+    found = cli("rm", folder, "layer/w", "typo")
+    assert (found.code, "'layer/w'" in found.err) == (2, True)
     assert cli("verify", folder).code == 0

@@ -61,7 +61,8 @@ def test_what_remedies_name_in_python_exists():
                     break
                 assert hasattr(owner, part), f"{name}: {remedy}"
                 owner = getattr(owner, part)
-            given = re.findall(r"(?:^|[(,]\s*)([a-z_]+)=(?!=)", arguments)
+            own = re.sub(r"\([^()]*\)", "", arguments)
+            given = re.findall(r"(?:^|[(,]\s*)([a-z_]+)=(?!=)", own)
             if given and callable(owner):
                 parameters = inspect.signature(owner).parameters
                 is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())

@@ -534,8 +534,8 @@ class NpzWriter:
     def __delitem__(self, key: str) -> None:
         """Remove an array, or values of nested data, with the next commit.
 
-        Values are what has no array, such as a learning rate: the one with this key, or all in
-        a container that has no arrays.
+        Values are what has no array, such as a learning rate or an empty dict: the one with this
+        key, or all in a container that has no arrays.
 
         Raises
         ------

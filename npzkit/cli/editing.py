@@ -33,6 +33,7 @@ from npzkit.cli.file_argument import (
 from npzkit.cli.messages import (
     Refusal,
     as_word,
+    error_text,
     in_a_line,
     message_of,
     newest_step,
@@ -42,7 +43,15 @@ from npzkit.cli.messages import (
     say,
 )
 from npzkit.cli.output import ProgressBar, json_option, print_json
-from npzkit.errors import format_count, format_size, printable, quoted, shown_url, some_of
+from npzkit.errors import (
+    MemberNotFoundError,
+    format_count,
+    format_size,
+    printable,
+    quoted,
+    shown_url,
+    some_of,
+)
 from npzkit.files.urls import local_path
 from npzkit.members.metadata import TREE_KEY
 
@@ -141,14 +150,28 @@ def pack(
             how = "stack" if stack else "concatenate"
             options |= {"join": how, "axis": axis, "keys": keys or None}
         elif keys:
-            raise click.UsageError("--key is for --join and --stack.")
-        report = npzkit.pack(
-            target, given, skip=skip, overwrite=overwrite, progress=tell, **options
-        )
+            copying = _copying(inputs[0], out, keys)
+            raise click.UsageError(f"--key is for --join and --stack. To copy some: {copying}.")
+        try:
+            report = npzkit.pack(
+                target, given, skip=skip, overwrite=overwrite, progress=tell, **options
+            )
+        except FileNotFoundError as error:
+            archive, *others = inputs
+            may_be_keys = archive.lower().endswith(".npz") and error.filename in others
+            if not may_be_keys or error.filename.lower().endswith((".npy", ".npz")):
+                raise
+            copying = _copying(archive, out, others)
+            raise Refusal(f"{error_text(error)[0]} To copy some arrays: {copying}.") from error
     notes = print_notes(report.notes)
     if out == PIPE:
         return
     _print_written(out, report, **({"notes": notes, "size": file_size(out)} if as_json else {}))
+
+
+def _copying(archive: str, out: str, keys: Iterable[str]) -> str:
+    """Return the command that copies some arrays of an archive."""
+    return f"npzkit convert {' '.join(map(as_word, (archive, out, *keys)))}"
 
 
 def _print_written(path: str, report: Any, **facts: Any) -> None:
@@ -195,7 +218,7 @@ def _keys_in(writer: npzkit.NpzWriter | npzkit.ShardedWriter) -> list[str]:
 
 
 def _values_below(writer: npzkit.NpzWriter | npzkit.ShardedWriter, key: str) -> list[str]:
-    """Return the keys of the values of nested data at a key and below it."""
+    """Return the keys of values and empty containers of nested data at a key and below it."""
     tree = writer._archive.tree if isinstance(writer, npzkit.NpzWriter) else None
     return [] if tree is None else tree.values_in(key)
 
@@ -244,6 +267,16 @@ def add(file: str, inputs: tuple[str, ...], overwrite: bool, as_json: bool, **op
     _tell(file, text, as_json=as_json, **done)
 
 
+@contextlib.contextmanager
+def _all_or_none() -> Iterator[None]:
+    """Say of a key that is not found that the others stay too."""
+    try:
+        yield
+    except MemberNotFoundError as error:
+        error.what += ", and nothing was removed"
+        raise
+
+
 @click.command()
 @click.argument("file", type=named_file)
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
@@ -252,8 +285,8 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove arrays from the archive FILE, in place.
 
     KEY may be a pattern such as 'ema/*', or a folder of keys. Values of nested data, such as
-    a learning rate, are removed by their keys too. A tensor that is tied to a removed one
-    keeps its array.
+    a learning rate, and empty dicts are removed by their keys too. A tensor that is tied to
+    a removed one keeps its array.
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than
@@ -262,7 +295,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
     Example: npzkit rm model.npz bias
     """
-    with _writer(file) as writer:
+    with _all_or_none(), _writer(file) as writer:
         listed = _keys_in(writer)
         arrays = set(listed)
         removed = keys_named(keys, [*listed, *_values_below(writer, "")], file)
@@ -298,14 +331,20 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
+    from npzkit.conversion.npz import is_value
+
     with _writer(file) as writer:
         listed = _keys_in(writer)
         old = typed_key(old, listed)
         if old.endswith("/") and old not in writer:
             old, new = old.removesuffix("/"), new.removesuffix("/")
-        found = [old] if old in writer else keys_named([old], listed, file)
+        pattern = f"{old}*" if old.endswith(".") else old
+        found = [old] if old in writer else keys_named([pattern], listed, file)
         is_folder = all(key == old or key.startswith(f"{old}/") for key in found)
-        if not is_folder or (found != [old] and _values_below(writer, old)):
+        has_values = isinstance(writer, npzkit.NpzWriter) and any(
+            is_value(writer, key) for key in _values_below(writer, old)
+        )
+        if not is_folder or (found != [old] and has_values):
             what = "values of nested data too" if is_folder else format_count(len(found), "array")
             raise Refusal(
                 f"{old!r} names {what}, and mv renames an array, or a folder of keys: "
@@ -342,7 +381,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--allow-pickle", is_flag=True,
-    help="Make plain arrays of Python objects. This runs code of FILE: for files that you trust.",
+    help="Make plain arrays of an archive's Python objects. This runs code of FILE: for files that "
+    "you trust. It changes nothing for files of torch.save.",
 )  # fmt: skip
 @encoding_option
 @click.option("--skip", is_flag=True, help="Leave out arrays that OUTPUT cannot hold.")

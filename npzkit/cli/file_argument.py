@@ -145,12 +145,14 @@ def find_archives(
 def tell_abandoned(given: Sequence[str], *, recursive: bool) -> None:
     """Name the temporary files that killed saves have left in folders."""
     from npzkit.datasets.opening import holds_index
+    from npzkit.datasets.shard_names import attempt_of
     from npzkit.stores.objects import abandoned_files
 
     for folder in filter(os.path.isdir, given):
         for path, size in abandoned_files(folder, recursive=recursive):
             remover = "The next save to the same path"
-            if holds_index(os.path.dirname(path)):
+            place = os.path.dirname(path)
+            if holds_index(place) or any(map(attempt_of, os.listdir(place))):
                 remover = "The first commit after 24 hours"
             say(
                 f"warning: {printable(path)}: {format_size(size)} of a save that was killed. "

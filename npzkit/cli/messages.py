@@ -334,6 +334,8 @@ def _os_text(error: OSError) -> str:
     if is_pattern and isinstance(error, FileNotFoundError):
         folder = re.split(r"[*[]", name, maxsplit=1)[0].rpartition("/")[0]
         remedy = f"Patterns are for npzkit.open_many; npzkit ls {folder}/ lists the files"
+    if text.endswith("then commit"):
+        return f"{text}."
     if is_url and ". " in (error.strerror or ""):
         remedy = None
     return f"{text}. {remedy}." if remedy else text

@@ -82,17 +82,17 @@ def show(
     The values are printed as by NumPy. An array of up to 64 MiB is read completely,
     and its CRC-32 is checked. Of a larger one, of one at a URL, and of a SLICE,
     only what is shown is read. KEY may be left out if there is only one array, as
-    in a .npy file, which has no CRC-32; a pattern such as 'layer*/bias', or a folder
-    of keys, shows several. A value of nested data, such as a learning rate, is shown by
-    its key, too. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field
-    by its name. FILE may be - for the standard input; a pipe is copied to a
-    temporary file first.
+    in a .npy file, which has no CRC-32, and with --stats, for all; a pattern such as
+    'layer*/bias', or a folder of keys, shows several. A value of nested data, such as a
+    learning rate, is shown by its key, too. SLICE is NumPy's: '0:10, ::2, ..., -1',
+    '[1, 5]', a field by its name. FILE may be - for the standard input; a pipe is copied
+    to a temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
     index = SliceIndex() if slice_ is None else _parsed(slice_)
     with opened(file, allow_pickle=allow_pickle, pickle_kwargs={"encoding": encoding}) as npz:
-        key = _with_array(npz, key)
+        key = "*" if stats and key is None and len(npz) > 1 else _with_array(npz, key)
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             if len(npz) != 1:
                 raise click.UsageError(

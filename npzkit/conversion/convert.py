@@ -59,7 +59,7 @@ from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, nodes_of, values_of
+from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, needs_no_array, nodes_of
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def convert(
         Whether to unpickle the objects of an archive, which runs code that the file names:
         only for files that you trust. An array of objects becomes one of numbers or
         texts, or nested data for `load_tree`. What has no place there is refused, or left
-        out by `skip`.
+        out by `skip`. Files of torch.save are not unpickled so.
     encoding : str, default "ASCII"
         How to decode strings of Python 2 in pickles, as in `npzkit.load`.
     limits : Limits, optional
@@ -426,7 +426,7 @@ def _chosen(contents: Contents, only: str | Iterable[str], path: str) -> Content
 def _not_named(
     only: str | Iterable[str], keys: list[str], metadata: Mapping[str, Any], path: str | None
 ) -> set[str]:
-    """Return the keys of arrays, and of values of nested data, that no pattern names.
+    """Return the keys of arrays, values and empty containers that no pattern names.
 
     What a pattern names exists. Of a tied tensor, the array is named too.
     """
@@ -434,7 +434,7 @@ def _not_named(
     if not patterns:
         raise ValueError("only must have at least one key or pattern")
     note = metadata.get(TREE_KEY)
-    there = [*keys, *values_of(note)]
+    there = [*keys, *(key for key, found in nodes_of(note) if key and needs_no_array(found))]
     chosen = set(named_keys(patterns, there, path))
     for key in sorted(chosen.difference(there)):
         raise missing(key, keys, path)

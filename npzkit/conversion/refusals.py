@@ -166,7 +166,8 @@ _SAVE_STATE = (
 )
 _SAVE_PLAIN = (
     "In the program that made the file, in Python, save float(x) for a number of NumPy's, or "
-    "torch.from_numpy(x) for an array" + _LEAVE_OUT
+    "torch.from_numpy(x) for an array; or, if you trust the file, whose code this runs: "
+    "npzkit.save('new.npz', torch.load(path, 'cpu', weights_only=False))" + _LEAVE_OUT
 )
 _NO_MASKED = "the format has no masked arrays"
 _NO_STRINGS = "the format has no strings of any length"

@@ -56,6 +56,10 @@ _NOT_COMMITTED = (
     f"the folder has shards, but no {INDEX_NAME}: its archive was never committed, or its index "
     "was removed"
 )
+_WRITE_AGAIN = (
+    "A writer was probably killed, or nobody has committed: run the writers again as a new "
+    "attempt, then commit"
+)
 _DAMAGED_INDEX = (
     f"Restore {INDEX_NAME} from a copy, or write the archive again. Its shards are archives that "
     "can be opened alone."
@@ -142,7 +146,7 @@ def read_index(
         if not (isinstance(place, LocalFolder) and os.path.isdir(place.path)):
             raise
         has_shards = any(map(attempt_of, place.listed()))
-        what = _NOT_COMMITTED if has_shards else _NO_INDEX
+        what = f"{_NOT_COMMITTED}. {_WRITE_AGAIN}" if has_shards else _NO_INDEX
         raise FileNotFoundError(errno.ENOENT, what, place.name) from None
 
 

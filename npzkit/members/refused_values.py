@@ -44,8 +44,9 @@ _KINDS = {
     ),
     ("pandas", "DataFrame"): _Kind(
         "names and dtypes of columns", f"{_COLUMNS}, {{name: df[name].to_numpy() for name in df}}, "
-        "but columns of text by df[name].to_numpy(str), which makes 'nan' of missing ones; or, if "
-        "all are numbers, an array with a field per column, df.to_records().",
+        "but columns of text by df[name].astype(object).fillna('').to_numpy(str), which makes "
+        "missing ones empty; or, if all are numbers, an array with a field per column, "
+        "df.to_records().",
     ),
     ("pandas", "Series"): _Kind(
         "an index", "Save series.to_numpy(), and series.index.to_numpy() under another key.",
@@ -76,8 +77,10 @@ _KINDS = {
 """By package and class; their subclasses are the same."""
 
 _BY_SAVE = "value.tocsr() by npzkit.save(file, {key: matrix}), which takes sparse matrices"
-_AS_TEXT = (
-    "value.to_numpy(str), which makes texts of missing values, too, or, if it is no text, "
+# Of missing texts, value.to_numpy(str) of pandas 3 cuts all to their first character.
+_AS_TEXT = "astype(object).fillna('').to_numpy(str)"
+_OF_PANDAS = (
+    f"value.{_AS_TEXT}, which makes empty texts of missing values, or, if it is no text, "
     "value.to_numpy(dtype)"
 )
 _INSTEAD = {
@@ -90,8 +93,10 @@ _INSTEAD = {
     ("torch", "device"): "str(value)",
     ("scipy", "sparray"): _BY_SAVE,
     ("scipy", "spmatrix"): _BY_SAVE,
-    ("pandas", "MultiIndex"): "value.get_level_values(i).to_numpy(str) of each level i",
-    **dict.fromkeys([("pandas", name) for name in ("Index", "Series", "ExtensionArray")], _AS_TEXT),
+    ("pandas", "MultiIndex"): f"value.get_level_values(i).{_AS_TEXT} of each level i",
+    **dict.fromkeys([("pandas", name) for name in ("Index", "Series")], _OF_PANDAS),
+    ("pandas", "ExtensionArray"): "np.asarray(value, object).astype(str), which makes texts of "
+    "missing values, too, or, if it is no text, value.to_numpy(dtype)",
     ("builtins", "type"): "value.__name__, or np.dtype(value)",
     ("builtins", "int"): "str(value): NumPy's integers have 64 bits",
     ("decimal", "Decimal"): "str(value), or float(value)",
@@ -131,8 +136,8 @@ def check_integers(value: Any, array: np.ndarray[Any, Any], key: str | None = No
             "these integers have missing values, and float64 has not all of their digits",
             key=key,
             found=type(value).__name__,
-            remedy="Save value.fillna(0). Or, to keep them missing, pass masked='split' to "
-            "npzkit.save or NpzWriter, and save np.ma.array("
+            remedy="Save value.fillna(0). Or, to keep them missing in a file (such an array takes "
+            "no more rows), pass masked='split' to npzkit.save or NpzWriter, and save np.ma.array("
             "value.to_numpy(value.dtype.numpy_dtype, na_value=0), mask=value.isna()).",
         )
 

@@ -194,7 +194,7 @@ class Fitting:
             if children_of(like) is None and self._is_wanted(key):
                 self.missing.append(key)
             return like
-        found = _restored(self._nodes[key])
+        found = _restored(self._nodes[key], key)
         self._take(found, key)
         items, children = children_of(found), children_of(like)
         if items is None or children is None or isinstance(found, dict) != isinstance(like, dict):
@@ -260,7 +260,7 @@ class Fitting:
             return array_like(array if is_in_parts else self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
-        return _restored(saved)
+        return _restored(saved, key)
 
     def _array(self, like: Any, array: Any, saved: Any, key: str) -> Any:
         if not (self._in_place and isinstance(like, np.ndarray)):
@@ -346,14 +346,18 @@ def spread_in(node: Any, key: str = "") -> dict[str, Any]:
     return {below: leaf for below, leaf, _ in items_in(node, key) if is_spread(leaf)}
 
 
-def _restored(saved: Any) -> Any:
+def _restored(saved: Any, key: str) -> Any:
     """Return saved data as it was, with its tensors."""
     if type(saved) is SavedTensor:
-        return saved.tensor
+        try:
+            return saved.tensor
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
     children = children_of(saved)
     if not children:
         return saved
-    return rebuilt(saved, {name: _restored(child) for name, child in children.items()})
+    items = {name: _restored(child, child_key(key, name)) for name, child in children.items()}
+    return rebuilt(saved, items)
 
 
 def _array_of(saved: Any) -> Any:

@@ -75,8 +75,11 @@ def read_tree(
         return tree
     is_wanted = _is_wanted(selection)
     fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
-    fitted = fitting.value(example, prefix)
-    _check_fit(fitting, npz._archive.path, strict=strict)
+    try:
+        fitted = fitting.value(example, prefix)
+    except NpzkitError as error:
+        raise error.locate(path=npz._archive.path) from error.__cause__
+    _check_fit(fitting, npz._archive.path, prefix, strict=strict)
     unfit = {*fitting.missing, *fitting.differing}
     filling.fill({key: out for key, out in filling.outs.items() if key not in unfit})
     fitting.apply()
@@ -227,8 +230,8 @@ def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], 
     return arrays, parts
 
 
-def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
-    """Report what does not fit the example."""
+def _check_fit(fitting: Fitting, path: Any, start: str, *, strict: bool) -> None:
+    """Report what does not fit the example, whose keys start with those of a folder."""
     left_over = fitting.left_over
     if not (fitting.missing or left_over or fitting.differing):
         return
@@ -237,10 +240,18 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
     differ_in_dtypes = all(map(_has_one_shape, fitting.differing.values()))
     if prefix is not None:
         name, expected, found = map(shown_value, prefix)
-        error.remedy = (
-            f"The keys differ by the prefix {name}: the archive has {found} for {expected}. Rename "
-            "those of the example."
-        )
+        what = f"The keys differ by the prefix {name}: the archive has {found} for {expected}."
+        folder = prefix[2].removesuffix(prefix[1][len(start) :].lstrip("/"))
+        if folder.endswith("/") and len(folder) > len(start) + 1 and not fitting.fits_at_all:
+            error.remedy = (
+                f"{what} Load that folder: npzkit.load_tree(path, {shown_value(folder[:-1])}, "
+                "like=...)."
+            )
+        else:
+            error.remedy = (
+                f"{what} Rename those of the example, or each of the archive by a writer of "
+                f"mode 'a': w.rename({found}, {expected})."
+            )
     elif differ_in_dtypes and not (fitting.missing or left_over):
         error.remedy = (
             "Only dtypes differ: load the values with like={}, and convert them, as "

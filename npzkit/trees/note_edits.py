@@ -31,6 +31,7 @@ from npzkit.trees.notes import (
     kind_of,
     links,
     name_in,
+    needs_no_array,
     nodes_of,
     towards,
 )
@@ -112,11 +113,11 @@ class EditedNote:
             _replace(node, name, new)
 
     def take(self, key: str) -> Any:
-        """Remove the entry of an array, and return it, or None if it has none."""
+        """Remove the entry of an array, or an empty container, and return it; None if neither."""
         path = self._path(key)
         node, name = path[-1]
         entry = _get(node, name)
-        if not is_leaf(entry) and kind_of(entry) != "same":
+        if not (is_leaf(entry) or needs_no_array(entry)):
             return None
         _vacate(node, name)
         for (outer, name), (node, _) in zip(path[-2::-1], path[:0:-1], strict=True):

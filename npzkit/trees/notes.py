@@ -148,6 +148,18 @@ def is_value(note: Any) -> bool:
     return isinstance(note, list) and bool(note) and note[0] in ("value", "same")
 
 
+def needs_no_array(note: Any) -> bool:
+    """Return whether a note is that of a value, or of a container that was saved empty.
+
+    Examples
+    --------
+    >>> [needs_no_array(note) for note in (["value", 1], {}, ["list"], None, {"w": None})]
+    [True, True, True, False, False]
+    """
+    is_empty = kind_of(note) in ("mapping", "list", "tuple", "named") and not items_of(note)
+    return is_value(note) or is_empty
+
+
 def is_of(note: Any, keys: Collection[str]) -> bool:
     """Return whether a note is of a tree with some of these arrays, or names no arrays.
 

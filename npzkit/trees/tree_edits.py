@@ -24,7 +24,7 @@ from npzkit.errors import (
 from npzkit.members.keys import SUFFIX, check_key, is_within, taken
 from npzkit.members.metadata import FLAT, TREE_KEY, check_tree_version, format_metadata
 from npzkit.trees.note_edits import EditedNote, moved
-from npzkit.trees.notes import is_value, items_of, kind_of, listed, nodes_of, values_of
+from npzkit.trees.notes import items_of, kind_of, listed, needs_no_array, nodes_of, values_of
 
 _NAMED_COUNT = 5
 """Most keys that a text about what is left out names."""
@@ -59,11 +59,11 @@ class TreeEdits:
         self.drop_empty()
 
     def values_in(self, key: str) -> list[str]:
-        """Return the keys of the values at a key and below it."""
-        return [at for at, note in self.note.items_in(key) if is_value(note)]
+        """Return the keys of the values and empty containers at a key and below it."""
+        return [at for at, note in self.note.items_in(key) if at and needs_no_array(note)]
 
     def removed_values(self, key: str) -> bool:
-        """Remove the values at a key or below it, if there are no arrays; return whether it did."""
+        """Remove what has no array at a key or below it, if no array is; return whether it did."""
         is_value = self.note.has_value(key)
         if not is_value and any(is_within(array, key) for array in self._archive.listing.keys):
             return False

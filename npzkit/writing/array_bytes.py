@@ -24,9 +24,9 @@ _IN_PARTS = (
 )
 _AS_TEXT = "array.astype(object).astype('U')"
 _MISSING = (
-    "Fill the missing texts, and save array.astype(str). Or, to keep them missing, pass "
-    "strings='split' to npzkit.save or NpzWriter, and save "
-    "array.astype(numpy.dtypes.StringDType(na_object={}))."
+    "Fill the missing texts, and save array.astype(str). Or, to keep them missing in a "
+    "file (such an array takes no more rows), pass strings='split' to npzkit.save or NpzWriter, "
+    "and save array.astype(numpy.dtypes.StringDType(na_object={}))."
 )
 
 

@@ -78,7 +78,8 @@ def test_arrays_are_removed(cli, archive):
     before = archive.read_bytes()
     missing = cli("rm", "a.npz", "y", "nope")
     assert missing.code in (1, 2)
-    assert "no array named 'nope'" in missing.err
+    assert "no array named 'nope', and nothing was removed" in missing.err
+    assert missing.err.endswith("Existing keys: 'x', 'y'.\n")
     assert archive.read_bytes() == before
     assert cli("rm", "a.npz", "y", "y").out == "a.npz: removed y\n"
     assert content() == {"x": [0, 1, 2]}
@@ -96,6 +97,20 @@ def test_rm_removes_values_of_nested_data(cli, tmp_path):
     cli("repack", path)
     assert b"abracadabra" not in path.read_bytes()
     assert list(npzkit.load_tree(path)["run"]) == ["m"]
+
+
+def test_rm_removes_empty_containers(cli, tmp_path):
+    """Alone, or with the values of their folder; mv leaves them, as before."""
+    path = tmp_path / "a.npz"
+    tree = {"m": {"w": np.ones(2), "b": {}}, "o": {"lr": 0.1, "s": {}}, "scaler": {}, "l": [(), 1]}
+    npzkit.save(path, tree)
+    assert "removed o/lr, o/s, scaler, l/0" in cli("rm", path, "o", "scaler", "l/0").out
+    assert list(npzkit.load_tree(path)) == ["m", "l"]
+    assert npzkit.load_tree(path, "l") == {1: 1}
+    assert cli("mv", path, "m", "n").code == 0
+    with npzkit.NpzWriter(path, "a") as w:
+        del w["m"]
+    assert list(npzkit.load_tree(path)) == ["l", "n"]
 
 
 def test_add_says_what_was_tied_to_a_replaced_array(cli, tmp_path):
@@ -166,6 +181,9 @@ def test_mv_renames_an_array_or_a_folder_of_keys(cli, archive):
     told = "'a/*' names 2 arrays, and mv renames an array, or a folder of keys: npzkit mv a.npz a/x"
     assert told in found.err
     assert "with npzkit.NpzWriter('a.npz', mode='a') as w, call w.rename(old, new)" in found.err
+    npzkit.save("b.npz", {"module.w": np.ones(1), "module.b": np.zeros(1)})
+    assert "'module.' names 2 arrays, and mv renames" in cli("mv", "b.npz", "module.", "").err
+    assert "'nope.*'" in cli("mv", "b.npz", "nope.", "x").err
     assert "no array matches 'z*'" in cli("mv", "a.npz", "z*", "b").err
     # As a shell completes the name of a folder.
     assert cli("mv", "a.npz", "a/", "b/").out == "a.npz: renamed a to b\n"

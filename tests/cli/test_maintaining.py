@@ -615,6 +615,8 @@ def test_what_killed_saves_left_in_a_folder_is_named(cli, tmp_path, command):
         writer.commit()
     (tmp_path / "run" / left[0].name).touch()
     assert "The first commit after 24 hours removes it" in cli(command, tmp_path / "run").err
+    (tmp_path / "run" / "index.npz").unlink()
+    assert "The first commit after 24 hours removes it" in cli(command, tmp_path / "run").err
 
 
 def test_the_complete_arrays_of_a_killed_save_are_saved(cli, tmp_path):

@@ -560,6 +560,20 @@ def test_notes_in_json(cli, here):
     assert "notes" not in cli("add", "b.npz", "new=a.npz").out
 
 
+def test_pack_takes_no_keys(cli, here):
+    """The error of a key in place of a file, or after -k, has the command that copies arrays."""
+    npzkit.save("big.npz", {"time": np.ones(2), "temp": np.ones(3)})
+    for words in (["time", "temp"], ["-k", "time", "-k", "temp"]):
+        found = cli("pack", "two.npz", "big.npz", *words)
+        assert found.code == 2
+        command = re.search(r"npzkit (convert big\.npz two\.npz time temp)\.", found.err)[1]
+        assert cli(*command.split()).code == 0
+        with npzkit.open("two.npz") as npz:
+            assert npz.files == ["time", "temp"]
+        os.remove("two.npz")
+    assert "convert" not in cli("pack", "two.npz", "big.npz", "lacking.npy").err
+
+
 def test_joining_arrays_of_objects(cli, here):
     """The error names --skip, which leaves them out of all files, with a note."""
     for run in range(2):

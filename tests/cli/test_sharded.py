@@ -65,6 +65,7 @@ def test_what_no_commit_has_listed_is_named(folder, cli):
     for command in ("verify", folder), ("verify", "-r", folder.parent):
         found = cli(*command)
         assert (found.code, found.err.count("has shards, but no index.npz")) == (2, 1)
+        assert found.err.endswith("run the writers again as a new attempt, then commit.\n")
         assert "sound" not in found.out
     assert cli("verify", folder / w.shards[0]).code == 0
 
@@ -284,5 +285,6 @@ def test_arrays_of_a_folder_are_removed_and_renamed(folder, cli):
         assert np.array_equal(npz["layer/w"], WHOLE)
     left = {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
     assert left.items() <= shards.items()
-    assert cli("rm", folder, "typo").code == 2
+    found = cli("rm", folder, "layer/w", "typo")
+    assert (found.code, "'layer/w'" in found.err) == (2, True)
     assert cli("verify", folder).code == 0

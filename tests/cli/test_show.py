@@ -514,6 +514,7 @@ def test_statistics_of_several_arrays_are_a_table(cli, tmp_path):
     arrays = {"w": np.array([1.0, np.nan, 2.0]), "days": days, "t": np.array(["a"]), "c": [1j]}
     npzkit.save(tmp_path / "a.npz", arrays)
     found = cli("show", tmp_path / "a.npz", "*", "--stats")
+    assert cli("show", tmp_path / "a.npz", "--stats") == found
     assert found.code == 0
     assert [line.split() for line in found.out.splitlines()] == [
         ["key", "shape", "dtype", "min", "max", "mean", "std", "NaN"],

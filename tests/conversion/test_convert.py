@@ -771,6 +771,14 @@ def test_matlab_has_no_arrays_in_parts(here):
     assert found["t"].tolist() == ["a ", "bc"]
 
 
+def test_an_empty_container_is_named_as_a_value_is(here):
+    """It comes if `only` names it or its folder."""
+    npzkit.save("a.npz", {"m": {"w": np.ones(2), "b": {}}, "scaler": {}, "other": ()})
+    npzkit.convert("a.npz", "b.npz", ["m", "scaler"])
+    assert list(npzkit.load_tree("b.npz")) == ["m", "scaler"]
+    assert npzkit.load_tree("b.npz", "m")["b"] == {}
+
+
 @pytest.mark.parametrize("key", ["a/b", "1a", "_a", "größe"])
 def test_names_that_matlab_lacks(here, key):
     """Letters, digits and _, with a letter first; what is too long besides is not the reason."""

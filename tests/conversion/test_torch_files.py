@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 import sys
 import zipfile
 from argparse import Namespace
@@ -355,6 +356,19 @@ def test_numbers_and_arrays_of_numpy(here):
             npzkit.convert("a.pt", "a.npz")
     torch.save({"loss": float(loss), "steps": torch.from_numpy(steps)}, "a.pt")
     assert npzkit.convert("a.pt", "a.npz").keys == ("loss", "steps")
+
+
+@pytest.mark.remedy("npzkit.save('new.npz', torch.load(path, 'cpu', weights_only=False))")
+def test_a_trusted_file_with_numpys_state(here):
+    """The error names what a user of the file can do; allow_pickle runs none of its code."""
+    torch.save({"w": WEIGHT, "rng": np.random.RandomState(0).get_state()}, "a.pt")
+    with pytest.raises(ConversionError, match="if you trust the file") as caught:
+        npzkit.convert("a.pt", "a.npz", allow_pickle=True)
+    instead = re.search(r"npzkit\.save\(.*?\)\)", str(caught.value))[0]
+    eval(instead, {"npzkit": npzkit, "torch": torch, "path": "a.pt"})
+    random = np.random.RandomState()
+    random.set_state(npzkit.load_tree("new.npz")["rng"])
+    assert random.randint(2**31) == np.random.RandomState(0).randint(2**31)
 
 
 def test_a_class_whose_name_is_no_text(here):

@@ -523,8 +523,9 @@ def test_a_mask_is_not_lost(tmp_path):
         {"into": {"t": place}},
         {"into": {"t": plain}},
     ):
-        with pytest.raises(npzkit.errors.UnsupportedError, match="masked"):
+        with pytest.raises(npzkit.errors.UnsupportedError, match="masked") as caught:
             npzkit.load_tree(path, **example)
+        assert (caught.value.path, caught.value.key) == (str(path), "t")
     assert not place.any()
     assert not plain.any()
     assert npzkit.load_tree(path)["t"].tolist() == [1, None, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from collections import OrderedDict, UserDict, defaultdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -256,7 +257,33 @@ def test_an_example_of_another_dtype():
         assert "Only dtypes" not in str(caught.value)
 
 
-@pytest.mark.remedy("Rename those of the example.")
+@pytest.mark.remedy("Load that folder: npzkit.load_tree(path, ")
+@pytest.mark.parametrize("folder", ["model", "state/model"])
+def test_an_example_of_a_folder_of_the_archive(folder, tmp_path):
+    """The error names the call that loads this folder, from the top or from a folder above."""
+    path, like = tmp_path / "a.npz", {"w": np.zeros(2), "b": np.zeros(1)}
+    npzkit.save(path, {f"{folder}/w": np.ones(2), f"{folder}/b": np.ones(1), "epoch": 3})
+    above = folder.rpartition("/")[0]
+    for start in {"", above}:
+        with pytest.raises(TreeMismatchError, match="differ by the prefix") as caught:
+            npzkit.load_tree(path, start, like=like)
+        call = re.search(r"npzkit.load_tree\(path, '[^']*', like=", str(caught.value))[0] + "like)"
+        found = eval(call, {"npzkit": npzkit, "path": path, "like": like})
+        assert is_same(found, {"w": np.ones(2), "b": np.ones(1)})
+
+
+@pytest.mark.remedy("Rename those of the example, or each of the archive by a writer of ")
+def test_a_prefix_can_be_renamed_in_the_archive(tmp_path):
+    """The error names the call that renames the first key."""
+    path, like = tmp_path / "a.npz", {"state": {"w": np.zeros(2)}}
+    npzkit.save(path, {"state": {"module.w": np.ones(2)}})
+    with pytest.raises(TreeMismatchError, match=r"of the example, or each of") as caught:
+        npzkit.load_tree(path, like=like)
+    with npzkit.NpzWriter(path, "a") as w:
+        eval(re.search(r"w\.rename\(.*\)", str(caught.value))[0], {"w": w})
+    assert is_same(npzkit.load_tree(path, like=like), {"state": {"w": np.ones(2)}})
+
+
 @each_row(
     ("keys", "others", "prefix"),
     [

@@ -285,12 +285,14 @@ def of_pandas(name):
         name, (), {
             "__array__": lambda self, dtype=None, copy=None: to_numpy(self),
             "to_numpy": to_numpy, "get_level_values": lambda self, level: self, "index": index(),
+            "astype": lambda self, dtype: self, "fillna": lambda self, value: self,
             "__init__": lambda self: setattr(self, "name", "x"), "__module__": "pandas.core.base",
         },
     )  # fmt: skip
     return type(name, (made,), {})()
 
 
+PANDAS_TEXT = "astype(object).fillna('').to_numpy(str)"
 INSTEAD = [
     (pathlib.PurePosixPath("a"), ["str(value)"]),
     (uuid.UUID(int=1), ["str(value)"]),
@@ -314,10 +316,10 @@ INSTEAD = [
     (stated("Adam", state_dict={"step": 1}), ["value.state_dict()"]),
     (argparse.Namespace(a=1), ["vars(value)"]),
     ({1: 2}.values(), ["list(value)"]),
-    (of_pandas("Series"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
-    (of_pandas("Index"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
-    (of_pandas("ExtensionArray"), ["value.to_numpy(str)", "value.to_numpy(dtype)"]),
-    (of_pandas("MultiIndex"), ["value.get_level_values(i).to_numpy(str)"]),
+    (of_pandas("Series"), [f"value.{PANDAS_TEXT}", "value.to_numpy(dtype)"]),
+    (of_pandas("Index"), [f"value.{PANDAS_TEXT}", "value.to_numpy(dtype)"]),
+    (of_pandas("ExtensionArray"), ["np.asarray(value, object).astype(str)"]),
+    (of_pandas("MultiIndex"), [f"value.get_level_values(i).{PANDAS_TEXT}"]),
     (Slots(), []),
     (lambda: 1, []),
     (re, []),
@@ -370,7 +372,26 @@ def labelled(module, name, **attributes):
     return value
 
 
-@pytest.mark.remedy("Save value.fillna(0). Or, to keep them missing, pass masked='split' to ")
+@pytest.mark.parametrize("dtype", ["str", "object", "string", "category"])
+def test_texts_of_pandas_are_saved_whole(dtype, tmp_path):
+    """What the errors name keeps all of each text, though some are missing."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    series = pd.Series(["Köln", "Paris", None]).astype(dtype)
+    levels = pd.MultiIndex.from_arrays([series, [1, 2, 3]])
+    frame = pd.DataFrame({"a": series})
+    for value in (series, pd.Index(series), series.array, levels, frame):
+        with pytest.raises((PickleRefusedError, UnsupportedError)) as caught:
+            npzkit.save(tmp_path / "a.npz", {"x": value})
+        code = re.search(
+            r"(?:by|Save) ((?:df|value|np\.)\S*(?: obj\S*)?\(str\))", str(caught.value)
+        )
+        names = {"value": value, "df": value, "name": "a", "i": 0, "np": np}
+        file = io.BytesIO()
+        npzkit.save(file, {"x": eval(code[1], names)})
+        assert npzkit.open(file)["x"].tolist()[:2] == ["Köln", "Paris"]
+
+
+@pytest.mark.remedy("Save value.fillna(0). Or, to keep them missing in a file (such an array ")
 def test_integers_with_missing_values(tmp_path):
     """They are refused if float64, which pandas makes of them, has other values."""
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -393,7 +414,7 @@ def test_integers_with_missing_values(tmp_path):
 
 
 @pytest.mark.remedy(
-    "Fill the missing texts, and save array.astype(str). Or, to keep them missing, "
+    "Fill the missing texts, and save array.astype(str). Or, to keep them missing in a "
 )
 @pytest.mark.parametrize("missing", [None, np.nan])
 def test_texts_of_which_some_are_missing(tmp_path, missing):

@@ -603,9 +603,10 @@ def test_save_refuses_what_has_labels(path):
                 npzkit.save(path, tree)
             assert not os.path.exists(path)
     texts = pd.DataFrame({"n": [1], "station": ["a"]})
-    with pytest.raises(UnsupportedError, match=r"columns of text by df\[name\]\.to_numpy\(str\)"):
+    with pytest.raises(UnsupportedError, match="columns of text by"):
         npzkit.save(path, texts)
-    npzkit.save(path, {"n": texts["n"].to_numpy(), "station": texts["station"].to_numpy(str)})
+    station = texts["station"].astype(object).fillna("").to_numpy(str)
+    npzkit.save(path, {"n": texts["n"].to_numpy(), "station": station})
     os.unlink(path)
     ways = {"records": frame.to_records(), "x": xr.DataArray([1.0], dims="x"), "b": frame["b"]}
     npzkit.save(path, {**ways, **{name: frame[name].to_numpy() for name in frame}})

@@ -22,7 +22,7 @@ from npzkit.xarray.dimensions import DIMENSIONS
 
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""
-_FILL_VALUES = ("_FillValue", "missing_value")
+FILL_VALUES = ("_FillValue", "missing_value")
 """Attributes that have values of the array's own dtype."""
 _TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
@@ -204,7 +204,7 @@ def _to_json(value: Any) -> Any:
 def attrs_from_json(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return an array's attributes, without its dimensions, with fill values of its dtype."""
     found = {name: value for name, value in attrs.items() if name != DIMENSIONS}
-    for name in _FILL_VALUES:
+    for name in FILL_VALUES:
         if name in found:
             found[name] = _of_dtype(found[name], dtype)
     return found

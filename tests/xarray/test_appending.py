@@ -164,6 +164,7 @@ def test_times_of_other_calendars(tmp_path):
         ({"dtype": "i2", "scale_factor": 0.5}, np.nan),
         ({"dtype": "i2", "_FillValue": -1}, 1.5),
         ({"dtype": "i2", "_FillValue": -1}, -1.0),
+        ({"dtype": "i1", "_Unsigned": "true", "_FillValue": 255}, 256.0),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::xarray.SerializationWarning")

@@ -172,6 +172,51 @@ def test_cftime_and_encodings(path):
     raw.close()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("how", ["file", "mode", "folder"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::xarray.SerializationWarning")
+def test_values_that_an_encoding_cannot_keep_are_refused(tmp_path, how, chunked):
+    """Others would come back; those that are half of the scale apart, and missing integers, fit."""
+    path = tmp_path / ("data" if how == "folder" else "data.npz")
+    options = {"file": {}, "mode": {"mode": "a"}, "folder": {"append_dim": "x"}}[how]
+    kelvin = np.linspace(250, 294, 20, dtype="f4")
+    counts = np.where(kelvin < 260, -1, 70)
+    dataset = xr.Dataset({"t": ("x", kelvin), "n": ("x", counts)})
+    dataset = dataset.chunk(x=5) if chunked else dataset
+    packed, count = {"dtype": "i2", "scale_factor": 0.001}, {"dtype": "i1", "_FillValue": -1}
+    masked = dataset.where(dataset["t"] > 260)
+    refused = [
+        (dataset, {"t": packed}), (masked, {"t": {"dtype": "i2"}}), (dataset * 2, {"n": count}),
+    ]  # fmt: skip
+    for values, encoding in refused:
+        with pytest.raises(ValueError, match=r"its encoding cannot keep, int.*would be read as"):
+            to_npz(values, path, encoding=encoding, **options)
+        assert not (path / "index.npz" if how == "folder" else path).exists()
+    packed |= {"add_offset": 273.15, "_FillValue": -32768}
+    to_npz(dataset, path, encoding={"t": packed, "n": count}, **options)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        np.testing.assert_allclose(found["t"], kelvin, atol=0.00055)
+        np.testing.assert_array_equal(found["n"], np.where(counts < 0, np.nan, counts))
+        to_npz(found, tmp_path / "again.npz")
+    with xr.open_dataset(path, engine=NpzBackend, mask_and_scale=False) as found:
+        to_npz(found, tmp_path / "raw.npz")
+
+
+def test_checked_values_are_computed_once(tmp_path):
+    """The check of an encoding is a part of the one computation."""
+    computed = []
+    blocks = da.zeros(6, chunks=2).map_blocks(
+        lambda block: computed.extend(block) or block, dtype=float
+    )
+    dataset = xr.Dataset({"t": ("x", blocks)})
+    encoding = {"t": {"dtype": "i2", "scale_factor": 0.1, "_FillValue": -1}}
+    to_npz(dataset, tmp_path / "t.npz", encoding=encoding)
+    to_npz(dataset, tmp_path / "days", append_dim="x", encoding=encoding)
+    to_npz(dataset, tmp_path / "days", append_dim="x")
+    assert len(computed) == 3 * 6
+
+
 def test_bfloat16_and_records(path):
     """dtypes that only NumPy or ml_dtypes have are kept."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")

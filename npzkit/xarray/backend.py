@@ -20,6 +20,7 @@ from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
 from npzkit.xarray.archive_store import NpzStore, groups_of, path_in
 from npzkit.xarray.dimensions import Dims, dimensions_of
+from npzkit.xarray.masks import applied, masks_of
 
 
 class NpzBackend(BackendEntrypoint):
@@ -46,6 +47,9 @@ class NpzBackend(BackendEntrypoint):
 
     Notes
     -----
+    Arrays that were saved with ``masked="split"`` have missing values, as of a
+    ``_FillValue``; with ``mask_and_scale=False``, the mask is a variable.
+
     Complete variables are compared with their CRC-32, and parts are not, as by
     `npzkit.NpzFile.lazy`. xarray keeps the URL, also its password and query, in
     ``dataset.encoding["source"]``.
@@ -92,8 +96,8 @@ class NpzBackend(BackendEntrypoint):
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
         opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=False)
-        with opened as (archive, name, all_dims):
-            return _dataset(archive, name, all_dims, drop_variables, decoding)
+        with opened as (archive, name, all_dims, masks):
+            return _dataset(archive, name, all_dims, masks, drop_variables, decoding)
 
     def open_groups_as_dict(
         self,
@@ -107,13 +111,14 @@ class NpzBackend(BackendEntrypoint):
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
         opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=True)
-        with opened as (archive, root, all_dims):
+        with opened as (archive, root, all_dims, masks):
             inside = f"{root}/" if root else ""
             found = {}
             for name in groups_of(archive.open()):
                 if name == root or name.startswith(inside):
-                    dataset = _dataset(archive.copy(), name, all_dims, drop_variables, decoding)
-                    found[f"/{name[len(inside) :]}"] = dataset
+                    found[f"/{name[len(inside) :]}"] = _dataset(
+                        archive.copy(), name, all_dims, masks, drop_variables, decoding
+                    )
             return found
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
@@ -138,20 +143,23 @@ def _opened(
     storage_options: Mapping[str, Any] | None,
     *,
     is_tree: bool,
-) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]]]]:
-    """Open an archive; yield it with the path of a group that it has, and all dimensions.
+) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]], dict[str, str]]]:
+    """Open an archive; yield it with the path of a group, all dimensions, and all masks.
 
     It stays open, unless there is an error.
     """
     archive = Reopened(open_archive(file, storage_options=storage_options))
     try:
-        name, groups = path_in("", group), groups_of(archive.open())
+        npz = archive.open()
+        name, groups = path_in("", group), groups_of(npz)
         if name not in groups:
             raise MemberNotFoundError(
                 "the archive has no such group", path=archive.path, key=name,
                 remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
             )  # fmt: skip
-        yield archive, name, dimensions_of(archive, dims, name, is_tree=is_tree)
+        infos = {key: npz.info(key) for key in npz.files}
+        masks = masks_of(infos)
+        yield archive, name, dimensions_of(infos, masks, dims, name, is_tree=is_tree), masks
     except BaseException:
         archive.close()
         raise
@@ -161,12 +169,14 @@ def _dataset(
     archive: Reopened,
     group: str,
     dims: Mapping[str, tuple[str, ...]],
+    masks: Mapping[str, str],
     dropped: str | Iterable[str] | None,
     decoding: Mapping[str, Any],
 ) -> xarray.Dataset:
     """Return a group as a data set, decoded by xarray."""
     names = [dropped] if isinstance(dropped, str) else list(dropped or ())
-    store = NpzStore(archive, group, dims, names)
+    applying = applied(masks, decoding.get("mask_and_scale"))
+    store = NpzStore(archive, group, dims, applying, names)
     dataset = StoreBackendEntrypoint().open_dataset(store, **decoding)
     dataset.set_close(archive.close)
     return dataset

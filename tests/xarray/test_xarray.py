@@ -172,6 +172,30 @@ def test_cftime_and_encodings(path):
     raw.close()
 
 
+@pytest.mark.parametrize(
+    "values", [[1.5, 2.5, 3.5], [1, 2, 3], [0, 1, 2, "M8[s]"], [True, False, True]]
+)
+@pytest.mark.parametrize("group", ["", "a/"])
+def test_masked_values_are_missing(path, values, group):
+    """The mask is no variable then; without mask_and_scale it is one, with the dimensions of its array."""
+    array = np.array(values[:3]).astype(values[3] if len(values) > 3 else None)
+    masked = np.ma.array(array, mask=[False, True, False])
+    attrs = {f"{group}t": {"_ARRAY_DIMENSIONS": ["x"], "units": "K"}}
+    npzkit.save(path, {f"{group}t": masked}, masked="split", attrs=attrs)
+    options = {"engine": NpzBackend, "group": group}
+    with xr.open_dataset(path, **options) as found:
+        assert [*found.variables] == ["t"]
+        assert found["t"].notnull().values.tolist() == [True, False, True]
+        assert found["t"][::2].values.tolist() == array[::2].tolist()
+        assert found["t"][1].isnull()
+        assert found["t"].attrs == {"units": "K"}
+    for option in (False, {"t": False}):
+        with xr.open_dataset(path, mask_and_scale=option, **options) as found:
+            assert found["t"].values.tolist() == array.tolist()
+            assert found["t.mask"].dims == ("x",)
+            assert found["t.mask"].values.tolist() == [False, True, False]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("how", ["file", "mode", "folder"])

@@ -16,7 +16,7 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 from npzkit.datasets.opening import holds_index
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.reopened import Reopened
-from npzkit.errors import MemberNotFoundError
+from npzkit.errors import MemberNotFoundError, warn
 from npzkit.files.urls import Location, find_location
 from npzkit.xarray.archive_store import NpzStore, groups_of, path_in
 from npzkit.xarray.dimensions import Dims, dimensions_of
@@ -44,6 +44,8 @@ class NpzBackend(BackendEntrypoint):
     MadeUpDimensionsWarning
         Arrays have no names of dimensions, and names were made up: ``dim_0``,
         ``dim_1``, one for each length.
+    UserWarning
+        All arrays are in groups inside the group.
 
     Notes
     -----
@@ -97,6 +99,7 @@ class NpzBackend(BackendEntrypoint):
         """Open one group of an archive; see `xarray.open_dataset`."""
         opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=False)
         with opened as (archive, name, all_dims, masks):
+            _warn_of_groups(name, all_dims)
             return _dataset(archive, name, all_dims, masks, drop_variables, decoding)
 
     def open_groups_as_dict(
@@ -163,6 +166,19 @@ def _opened(
     except BaseException:
         archive.close()
         raise
+
+
+def _warn_of_groups(group: str, keys: Iterable[str]) -> None:
+    """Warn if all arrays of a group are in groups inside it, so that its data set is empty."""
+    inside = f"{group}/" if group else ""
+    found = [key for key in keys if key.startswith(inside)]
+    if found and all("/" in key[len(inside) :] for key in found):
+        # Without the path, so that Python shows it once for many files.
+        what = (
+            "1 array is in a group" if len(found) == 1 else f"{len(found):,} arrays are in groups"
+        )
+        first = found[0].rpartition("/")[0]
+        warn(f"{what}: use xarray.open_datatree(path), or group={first!r}", UserWarning)
 
 
 def _dataset(

@@ -6,6 +6,7 @@ they mean, such as units of time, is xarray's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""
 FILL_VALUES = ("_FillValue", "missing_value")
 """Attributes that have values of the array's own dtype."""
+_PREFERRED_SIZE = 1 << 23
+"""Bytes of chunks that are read by one task of dask."""
 _TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
 _FINER_UNITS = {"ps", "fs", "as"}
@@ -83,12 +86,26 @@ class NpzStore(AbstractDataStore):
             raise
         dims = self._dims[key]
         data = StoredArray(self._archive, key, lazy.shape, lazy.dtype, self._masks.get(key))
-        encoding = {
-            "preferred_chunks": dict(zip(dims, lazy.chunks, strict=True)),
-            "source": self._archive.path,
-        }
+        encoding: dict[str, Any] = {"source": self._archive.path}
+        # Any part of stored arrays is as cheap as their small chunks, which are only checks.
+        if npz.info(key).method.partition(" in ")[0] != "stored":
+            encoding["preferred_chunks"] = dict(zip(dims, _preferred_chunks(lazy), strict=True))
         attrs = attrs_from_json(lazy.attrs, lazy.dtype)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
+
+
+def _preferred_chunks(lazy: Any) -> list[int]:
+    """Return the shape of several chunks of a compressed array, for one task of dask.
+
+    What is one row high stays so: xarray warns of chunks that are no multiples of these.
+    """
+    size, found = max(lazy.dtype.itemsize, 1) * math.prod(lazy.chunks), list(lazy.chunks)
+    for axis in reversed(range(len(found))):
+        if found[axis] > 1:
+            count = min(-(-lazy.shape[axis] // found[axis]), max(_PREFERRED_SIZE // size, 1))
+            size *= count
+            found[axis] = min(found[axis] * count, lazy.shape[axis])
+    return found
 
 
 def path_in(group: str, name: str | None) -> str:

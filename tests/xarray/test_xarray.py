@@ -387,18 +387,54 @@ def test_only_what_is_selected_is_read():
         found.close()
 
 
+@pytest.mark.slow
 def test_chunks_follow_the_file(path):
-    """chunks={} makes the chunks of LazyArray.chunks."""
-    array = np.arange(1 << 20, dtype="u1").reshape(1024, 1024)
+    """chunks={} makes chunks of several of LazyArray.chunks, but for axes where these are 1."""
+    array = np.zeros((16_000, 1024), "u1")
     to_npz(xr.Dataset({"a": (("y", "x"), array)}), path, compression="deflated")
     with npzkit.open(path) as npz:
         chunks = npz.lazy("a").chunks
     with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
-        assert found["a"].data.chunksize == chunks == (256, 1024)
-        assert found["a"].encoding["preferred_chunks"] == {"y": 256, "x": 1024}
+        assert chunks == (256, 1024)
+        assert found["a"].data.chunksize == (8192, 1024)
+        assert found["a"].encoding["preferred_chunks"] == {"y": 8192, "x": 1024}
         assert int(found["a"].astype("i8").sum()) == array.sum(dtype="i8")
-        to_npz(found.chunk({"y": 100}), path + "2")
-    assert reread(xr.open_dataset(path + "2", engine=NpzBackend), path)["a"].shape == (1024, 1024)
+        to_npz(found.chunk({"y": 1000}), path + "2")
+    assert reread(xr.open_dataset(path + "2", engine=NpzBackend), path)["a"].shape == array.shape
+    to_npz(
+        xr.Dataset({"a": (("z", "y", "x"), array[:1000].reshape(2, 500, 1024))}),
+        path,
+        compression="deflated",
+    )
+    with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
+        assert found["a"].data.chunksize == (1, 500, 1024)
+
+
+def test_stored_arrays_have_no_chunks(tmp_path):
+    """Any chunks are as good, so xarray does not warn of them, also in a folder."""
+    dataset = xr.Dataset({"a": (("y", "x"), np.zeros((1024, 1024), "u1"))})
+    to_npz(dataset, tmp_path / "a.npz")
+    for _ in range(2):
+        to_npz(dataset, tmp_path / "folder", append_dim="y")
+    for path in (tmp_path / "a.npz", tmp_path / "folder"):
+        with xr.open_dataset(path, engine=NpzBackend, chunks={"y": 50}) as found:
+            assert found["a"].data.chunksize == (50, 1024)
+            assert int(found["a"].sum()) == 0
+
+
+def test_a_data_set_whose_arrays_are_in_groups(path):
+    """It is empty, so a warning says how to open the groups; not if the root has arrays, too."""
+    arrays = {f"step{number}/t": np.float64(number) for number in range(3)}
+    npzkit.save(path, arrays)
+    with pytest.warns(
+        UserWarning, match=r"3 arrays are in groups: .*open_datatree.*'step0'"
+    ) as caught:
+        xr.open_dataset(path, engine=NpzBackend).close()
+    group = str(caught[0].message).rpartition("=")[2].strip("'")
+    assert xr.open_dataset(path, engine=NpzBackend, group=group)["t"].item() == 0
+    assert xr.open_datatree(path, engine=NpzBackend)["step2/t"].item() == 2
+    npzkit.save(path, {**arrays, "t": 5.0})
+    assert xr.open_dataset(path, engine=NpzBackend)["t"].item() == 5
 
 
 def test_many_files(tmp_path, monkeypatch):

@@ -21,6 +21,9 @@ from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
 from npzkit.xarray.kept_values import NUMBERS
 
 _TIMES = ("units", "calendar")
+_TIME_UNITS = {
+    "days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds",
+}  # fmt: skip
 
 
 def known_variables(npz: NpzFile) -> dict[str, ArrayInfo]:
@@ -154,13 +157,18 @@ def _check_units(key: str, found: Mapping[str, Any], kept: Mapping[str, Any], di
     """Raise ValueError if rows have other units, as xarray's times that need finer ones."""
     if "units" not in found or "units" not in kept or _meaning(found) == _meaning(kept):
         return
-    encoding = {_split(key)[1]: {"units": found["units"]}}
-    raise ValueError(
+    what = (
         f"{key!r} has the units {kept['units']!r} in the folder, and {found['units']!r} here: "
-        "convert it. If these are finer times, write the folder to a new one with their units: "
-        "npzkit.xarray.to_npz(xarray.open_dataset(FOLDER, decode_timedelta=True), NEW, "
-        f"append_dim={dim!r}, encoding={encoding})"
+        "convert it"
     )
+    if str(kept["units"]).partition(" since ")[0] in _TIME_UNITS:
+        encoding = {_split(key)[1]: {"units": found["units"]}}
+        what += (
+            ". If these are finer times, write the folder to a new one with their units: "
+            "npzkit.xarray.to_npz(xarray.open_dataset(FOLDER, decode_timedelta=True), NEW, "
+            f"append_dim={dim!r}, encoding={encoding})"
+        )
+    raise ValueError(what)
 
 
 def _meaning(attrs: Mapping[str, Any]) -> Any:

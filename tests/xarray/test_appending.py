@@ -97,7 +97,10 @@ def test_groups(tmp_path):
         ({"t2m": (("time", "y"), np.zeros((2, 3)))}, "does not fit"),
         ({"n": ("time", [0.5, 1.0])}, "would lose values"),
         ({"new": ("time", [1, 2])}, "no variable 'new'"),
-        ({"n": ("time", [1, 2], {"units": "m"})}, "'n' has the units 'K' in the folder"),
+        (
+            {"n": ("time", [1, 2], {"units": "m"})},
+            "'n' has the units 'K' in the folder, and 'm' here: convert it$",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(folder, changed, message):

@@ -204,6 +204,28 @@ def test_missing_variables_and_dimensions_are_refused(folder):
     assert opened(folder).identical(days(0, 4))
 
 
+@pytest.mark.slow
+def test_sound_rows_of_a_damaged_folder(tmp_path):
+    """The rows that verify does not name can be read by isel, and go to a new folder."""
+    values = np.random.default_rng(0).random((100, 5000))
+    dataset = xarray.Dataset({"t": (("time", "x"), values)})
+    to_npz(dataset, tmp_path / "old", append_dim="time")
+    with npzkit.open(tmp_path / "old") as npz:
+        shard = tmp_path / "old" / npz.parts("t")[0].shard
+        with npzkit.open(shard) as one:
+            place = one.info(npz.parts("t")[0].key).data_offset + 2_000_000
+    data = bytearray(shard.read_bytes())
+    data[place] ^= 1
+    shard.write_bytes(data)
+    (row,) = npzkit.verify(tmp_path / "old").rows
+    assert row.what.endswith("in rows 49 and 50")
+    assert "isel" in row.remedy
+    sound = [*range(49), *range(51, 100)]
+    with xarray.open_dataset(tmp_path / "old", engine="npzkit") as found:
+        to_npz(found.isel(time=sound), tmp_path / "new", append_dim="time")
+    assert opened(tmp_path / "new").identical(dataset.isel(time=sound))
+
+
 def test_other_labels_are_refused(folder):
     """The rows would come under the folder's labels; in its order they fit."""
     changed = days(3, 5).sel(x=[3, 1, 2])

@@ -27,7 +27,7 @@ from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
-from npzkit.members.metadata import check_attrs
+from npzkit.members.metadata import LOST_KEY, check_attrs
 from npzkit.xarray.appending import append_variables, encoding_of, known_variables
 from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
 from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
@@ -282,7 +282,8 @@ def _encoded(
     others = {name: v for name, v in variables.items() if v.dtype.kind != "b"}
     others, attrs = conventions.cf_encoder(others, attrs)
     kept = attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
-    check_attrs(kept)
+    # What `repair` notes of a file stays true of its data set.
+    check_attrs({name: value for name, value in kept.items() if name != LOST_KEY})
     return {
         (key := f"{prefix}{name}"): _stored(
             key, checked(key, variable, others.get(name, variable), advice)

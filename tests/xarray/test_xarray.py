@@ -412,13 +412,13 @@ def test_chunks_follow_the_file(path):
 
 def test_stored_arrays_have_no_chunks(tmp_path):
     """Any chunks are as good, so xarray does not warn of them, also in a folder."""
-    dataset = xr.Dataset({"a": (("y", "x"), np.zeros((1024, 1024), "u1"))})
+    dataset = xr.Dataset({"a": (("y", "x"), np.zeros((512, 256), "u1"))})
     to_npz(dataset, tmp_path / "a.npz")
     for _ in range(2):
         to_npz(dataset, tmp_path / "folder", append_dim="y")
     for path in (tmp_path / "a.npz", tmp_path / "folder"):
         with xr.open_dataset(path, engine=NpzBackend, chunks={"y": 50}) as found:
-            assert found["a"].data.chunksize == (50, 1024)
+            assert found["a"].data.chunksize == (50, 256)
             assert int(found["a"].sum()) == 0
 
 
@@ -491,6 +491,23 @@ def test_damage_is_found(path):
     found = xr.open_dataset(data, engine=NpzBackend)
     with pytest.raises(ChecksumError, match="'a'"):
         found["a"].load()
+
+
+def test_a_repaired_file_can_be_saved(path, tmp_path):
+    """Lost values are missing ones, and the note of what was lost goes along."""
+    values = np.random.default_rng(0).random((100, 1000))
+    to_npz(xr.Dataset({"a": (("y", "x"), values)}), path)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    data[400_000] ^= 1
+    (tmp_path / "damaged.npz").write_bytes(data)
+    npzkit.repair(tmp_path / "damaged.npz", tmp_path / "repaired.npz", keep_partial="mask")
+    with xr.open_dataset(tmp_path / "repaired.npz", engine=NpzBackend) as repaired:
+        assert repaired["a"].dims == ("y", "x")
+        assert 0 < repaired["a"].isnull().sum() < 10_000
+        found = reread(repaired, path)
+    assert found.identical(repaired)
+    assert found.attrs == {"npzkit.lost": ["a"]}
 
 
 def test_files_in_memory(path):

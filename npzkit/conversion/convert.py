@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -44,6 +44,7 @@ from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
 from npzkit.errors import (
+    SKIP,
     ConversionError,
     FormatError,
     NpzkitError,
@@ -59,7 +60,16 @@ from npzkit.maintenance.repack import Chosen, rewrite
 from npzkit.members.keys import child_key, missing, with_folders
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.trees.note_edits import EditedNote
-from npzkit.trees.notes import is_leaf, is_value, items_of, kind_of, links, needs_no_array, nodes_of
+from npzkit.trees.notes import (
+    is_leaf,
+    is_value,
+    items_of,
+    kind_of,
+    links,
+    needs_no_array,
+    nodes_of,
+    values_of,
+)
 from npzkit.trees.restoring import named_keys
 
 if TYPE_CHECKING:
@@ -192,7 +202,8 @@ def convert(
         `file` cannot be read, or `output` cannot be written.
     ConversionError
         A name has no known format, `file` has members but no arrays, `output` cannot
-        be replaced, a value has no place in the new format and `skip` is False, or the
+        be replaced, a value has no place in the new format and `skip` is False, `skip`
+        leaves out all arrays, or the
         library of the format does not read back what was written, crashes or does not
         answer.
     ChecksumError
@@ -322,6 +333,7 @@ class _Conversion(NamedTuple):
                 metadata = _without(metadata, npz.files, others)
                 names = {npz._archive.one_file().entry(key).name for key in kept}
                 chosen = Chosen(names, format_metadata(metadata))
+            _check_some_left(keys, dict.fromkeys(objects, HOLDS_OBJECTS), metadata.get(TREE_KEY))
         rewrite(self.file, self.place, chosen, progress=self.progress, **how)
         left_out = dict.fromkeys(objects, HOLDS_OBJECTS)
         lost = _lost_items(metadata.get(TREE_KEY), kept, left_out)
@@ -341,6 +353,7 @@ class _Conversion(NamedTuple):
             tree = contents.metadata.get(TREE_KEY)
             arrays = with_dtypes(list(contents.arrays), dtypes, self.file)
             arrays = fitting_arrays(arrays, writer, skipped if self.skip else None)
+            _check_some_left(arrays, skipped, tree)
             if target is not NPZ:
                 _note_parts(arrays, say)
             if target is not NPZ or encoding is not None:
@@ -353,6 +366,7 @@ class _Conversion(NamedTuple):
             while (refused := self._write(given, options, meter.add, say)) is not None:
                 skipped[refused.key or ""] = refused.what
                 arrays[:] = [array for array in arrays if array.key != refused.key]
+                _check_some_left(arrays, skipped, tree)
             meter.finish()
         keys = tuple(array.key for array in arrays)
         notes |= dict.fromkeys(_lost_items(tree, keys, skipped))
@@ -474,6 +488,16 @@ def _place(location: Any, path: str, target: Format, *, overwrite: bool) -> Any:
     from npzkit.stores.store_for_url import open_sink
 
     return open_sink(location, exclusive=not overwrite)
+
+
+def _check_some_left(left: Collection[Any], skipped: Mapping[str, str], tree: Any) -> None:
+    """Raise ConversionError if all is left out that could be in the new file."""
+    if skipped and not left and not values_of(tree):
+        key, reason = next(iter(skipped.items()))
+        raise ConversionError(
+            f"all arrays are left out, so that the new file would be empty: {reason}", key=key,
+            remedy="Convert to another format, or do what the error without " + SKIP + " says.",
+        )  # fmt: skip
 
 
 def _lost_items(tree: Any, keys: Iterable[str], skipped: Iterable[str]) -> list[str]:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 _REST_READ = Advice(
-    "npz.lazy(key)[a:b] reads the sound rows.",
-    "npzkit extract FILE -o FOLDER saves the sound arrays.",
+    "npz.lazy(key)[a:b], or isel of xarray, reads the sound rows.",
+    "npzkit extract FILE -o FOLDER saves the sound arrays; in Python, "
+    "npzkit.open(path).lazy(key)[a:b] reads the sound rows of this one.",
 )
 _RESTORE = "Restore it from a copy, or write the archive again. " + Advice(
     "npz.lazy(key)[a:b] still reads rows in other shards; npz.parts(key) says which it has.",
@@ -207,7 +208,7 @@ def _shard_findings(
             array = index.keys[number]
             if part is not None and len(index.part_numbers(number)) > 1:
                 at = f", part at {index.part(number, part).offset}"
-                of = " of the part" * (", in rows " in row.what)
+                of = " of the part" * (", in row" in row.what)
         yield _in_shard(name, array, row._replace(what=row.what + of), at)
     for key, found in stored.items() if is_complete else ():
         if key not in keys and 0 not in found.shape:

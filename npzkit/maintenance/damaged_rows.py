@@ -82,15 +82,24 @@ class Damage(NamedTuple):
         """The damaged chunks, counted from 1 as in the errors of reads, and rows."""
         chunks = some_of(self.numbers, lambda number: f"{number + 1:,}", _SHOWN_COUNT)
         text = f"damaged {'chunk' if len(self.numbers) == 1 else 'chunks'} {chunks}"
-        rows = some_of(self.rows, lambda row: f"{row[0]:,} to {row[1] - 1:,}", _SHOWN_COUNT)
+        rows = some_of(self.rows, _rows_text, _SHOWN_COUNT)
         text += f" of {self.chunks.count:,}"
-        return f"{text}, in rows {rows}" if rows else text
+        word = "row" if sum(end - start for start, end in self.rows) == 1 else "rows"
+        return f"{text}, in {word} {rows}" if rows else text
 
     def __str__(self) -> str:
         """Return `what`, and how to save the rest."""
         if self.header is None:
             return self.what
         return self.what + "; " + REST_SAVED
+
+
+def _rows_text(row: tuple[int, int]) -> str:
+    """Return which rows are in a range, so that it is not taken for a slice."""
+    first, last = row[0], row[1] - 1
+    if last - first < 2:
+        return f"{first:,} and {last:,}" if last > first else f"{first:,}"
+    return f"{first:,} to {last:,} (included)"
 
 
 def find_damage(reader: MemberReader, entry: Entry, header: NpyHeader | None) -> Damage | None:

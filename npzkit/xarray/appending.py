@@ -17,12 +17,13 @@ from xarray import conventions
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.members.array_info import ArrayInfo
-from npzkit.xarray.archive_store import attrs_from_json
 from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
+from npzkit.xarray.kept_values import NUMBERS
 
 _TIMES = ("units", "calendar")
-_NUMBERS = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-"""What the values of a variable mean, in its attributes."""
+_TIME_UNITS = {
+    "days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds",
+}  # fmt: skip
 
 
 def known_variables(npz: NpzFile) -> dict[str, ArrayInfo]:
@@ -40,7 +41,7 @@ def encoding_of(key: str, kind: str, known: Mapping[str, ArrayInfo]) -> dict[str
         return {}
     info = known[key]
     is_time = kind in "mM" or (kind == "O" and "calendar" in info.attrs)
-    names = (*_NUMBERS, *_TIMES) if is_time else _NUMBERS
+    names = (*NUMBERS, *_TIMES) if is_time else NUMBERS
     kept = {name: info.attrs[name] for name in names if name in info.attrs}
     is_plain = kept.keys() <= {"_FillValue"} and info.dtype is not None and info.dtype.kind == "f"
     return {**kept, "dtype": info.dtype} if kept and not is_plain else kept
@@ -49,15 +50,13 @@ def encoding_of(key: str, kind: str, known: Mapping[str, ArrayInfo]) -> dict[str
 def append_variables(
     writer: ShardedWriter,
     variables: Mapping[str, xarray.Variable],
-    originals: Mapping[str, xarray.Variable],
     known: Mapping[str, ArrayInfo],
     labels: Mapping[str, np.ndarray[Any, Any]],
     dim: str,
 ) -> None:
     """Write what is new of variables, as they are stored.
 
-    `originals` are the variables before they were encoded, and `labels` the coordinates of the
-    folder that do not grow.
+    `labels` are the coordinates of the folder that do not grow.
 
     Raises
     ------
@@ -74,12 +73,8 @@ def append_variables(
         if key not in known:
             writer.add(key, np.asarray(variable.values), attrs=variable.attrs)
         elif dim in variable.dims:
-            numbers = {name: v for name, v in known[key].attrs.items() if name in _NUMBERS}
-            for rows, original in zip(_rows(variable), _rows(originals[key]), strict=True):
-                values = np.asarray(rows.values)
-                if numbers and values.dtype.kind in "iu" and original.dtype.kind in "iuf":
-                    _check_values(key, original.values, values, numbers, dim)
-                writer.append(key, values)
+            for rows in _rows(variable):
+                writer.append(key, np.asarray(rows.values))
 
 
 def _check_complete(
@@ -115,26 +110,6 @@ def _check_labels(key: str, found: np.ndarray[Any, Any], kept: np.ndarray[Any, A
     if kept.ndim == 1 and np.array_equal(np.sort(found), np.sort(kept)):
         advice = f"take its order: dataset.sel({name}=xarray.open_dataset(FOLDER)[{name!r}])"
     raise ValueError(f"the coordinate {key!r} has other values than in the folder; {advice}")
-
-
-def _check_values(
-    key: str,
-    original: np.ndarray[Any, Any],
-    stored: np.ndarray[Any, Any],
-    numbers: Mapping[str, Any],
-    dim: str,
-) -> None:
-    """Raise ValueError if values are others when they are decoded, but for half of the scale."""
-    attrs = attrs_from_json(numbers, stored.dtype)
-    encoded = xarray.Variable(range(stored.ndim), stored, attrs)
-    found = conventions.decode_cf_variable(key, encoded).values
-    rounding = 0.51 * abs(attrs.get("scale_factor", 0))
-    if not np.allclose(found, original, 0, rounding, equal_nan=True):
-        raise ValueError(
-            f"{key!r} has values that the encoding of the folder cannot keep, {stored.dtype} "
-            f"with {dict(numbers)}. Write the folder to a new one without it: npzkit.xarray."
-            f"to_npz(xarray.open_dataset(FOLDER).drop_encoding(), NEW, append_dim={dim!r})"
-        )
 
 
 def _split(key: str) -> tuple[str, str]:
@@ -182,13 +157,18 @@ def _check_units(key: str, found: Mapping[str, Any], kept: Mapping[str, Any], di
     """Raise ValueError if rows have other units, as xarray's times that need finer ones."""
     if "units" not in found or "units" not in kept or _meaning(found) == _meaning(kept):
         return
-    encoding = {_split(key)[1]: {"units": found["units"]}}
-    raise ValueError(
+    what = (
         f"{key!r} has the units {kept['units']!r} in the folder, and {found['units']!r} here: "
-        "convert it. If these are finer times, write the folder to a new one with their units: "
-        "npzkit.xarray.to_npz(xarray.open_dataset(FOLDER, decode_timedelta=True), NEW, "
-        f"append_dim={dim!r}, encoding={encoding})"
+        "convert it"
     )
+    if str(kept["units"]).partition(" since ")[0] in _TIME_UNITS:
+        encoding = {_split(key)[1]: {"units": found["units"]}}
+        what += (
+            ". If these are finer times, write the folder to a new one with their units: "
+            "npzkit.xarray.to_npz(xarray.open_dataset(FOLDER, decode_timedelta=True), NEW, "
+            f"append_dim={dim!r}, encoding={encoding})"
+        )
+    raise ValueError(what)
 
 
 def _meaning(attrs: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ they mean, such as units of time, is xarray's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
+from xarray.core.dtypes import maybe_promote
 
 from npzkit.datasets.reopened import Reopened
 from npzkit.errors import UnsupportedError
@@ -22,8 +24,10 @@ from npzkit.xarray.dimensions import DIMENSIONS
 
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""
-_FILL_VALUES = ("_FillValue", "missing_value")
+FILL_VALUES = ("_FillValue", "missing_value")
 """Attributes that have values of the array's own dtype."""
+_PREFERRED_SIZE = 1 << 23
+"""Bytes of chunks that are read by one task of dask."""
 _TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
 _FINER_UNITS = {"ps", "fs", "as"}
@@ -39,6 +43,8 @@ class NpzStore(AbstractDataStore):
         Without slashes around it; the root is "".
     dims : mapping of str to tuple of str
         Names of the dimensions of each array of the archive.
+    masks : mapping of str to str
+        The keys of masks that are applied, by those of the masked arrays.
     dropped : iterable of str
         Variables that are left out.
     """
@@ -48,10 +54,11 @@ class NpzStore(AbstractDataStore):
         archive: Reopened,
         group: str,
         dims: Mapping[str, tuple[str, ...]],
+        masks: Mapping[str, str],
         dropped: Iterable[str],
     ) -> None:
         self._archive, self._group = archive, group
-        self._dims, self._dropped = dims, set(dropped)
+        self._dims, self._masks, self._dropped = dims, masks, set(dropped)
 
     def get_attrs(self) -> dict[str, Any]:
         """Return the attributes of the group."""
@@ -64,11 +71,10 @@ class NpzStore(AbstractDataStore):
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the variables of the group, whose data is not read."""
-        npz = self._archive.open()
-        found = {}
+        npz, found, masks = self._archive.open(), {}, {*self._masks.values()}
         for key in self._dims:
             group, _, name = key.rpartition("/")
-            if group == self._group and name not in self._dropped:
+            if group == self._group and name not in self._dropped and key not in masks:
                 found[name] = self._variable(npz, key, name)
         return found
 
@@ -79,13 +85,27 @@ class NpzStore(AbstractDataStore):
             error.remedy = f"Leave it out: drop_variables=[{name!r}]."
             raise
         dims = self._dims[key]
-        data = StoredArray(self._archive, key, lazy.shape, lazy.dtype)
-        encoding = {
-            "preferred_chunks": dict(zip(dims, lazy.chunks, strict=True)),
-            "source": self._archive.path,
-        }
+        data = StoredArray(self._archive, key, lazy.shape, lazy.dtype, self._masks.get(key))
+        encoding: dict[str, Any] = {"source": self._archive.path}
+        # Any part of stored arrays is as cheap as their small chunks, which are only checks.
+        if npz.info(key).method.partition(" in ")[0] != "stored":
+            encoding["preferred_chunks"] = dict(zip(dims, _preferred_chunks(lazy), strict=True))
         attrs = attrs_from_json(lazy.attrs, lazy.dtype)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
+
+
+def _preferred_chunks(lazy: Any) -> list[int]:
+    """Return the shape of several chunks of a compressed array, for one task of dask.
+
+    What is one row high stays so: xarray warns of chunks that are no multiples of these.
+    """
+    size, found = max(lazy.dtype.itemsize, 1) * math.prod(lazy.chunks), list(lazy.chunks)
+    for axis in reversed(range(len(found))):
+        if found[axis] > 1:
+            count = min(-(-lazy.shape[axis] // found[axis]), max(_PREFERRED_SIZE // size, 1))
+            size *= count
+            found[axis] = min(found[axis] * count, lazy.shape[axis])
+    return found
 
 
 def path_in(group: str, name: str | None) -> str:
@@ -118,13 +138,23 @@ class StoredArray(BackendArray):
     dtype : numpy.dtype
         As it is stored. Times of other units than xarray's become seconds, or
         nanoseconds if their unit is finer.
+    mask : str or None
+        The key of its mask. Masked values are missing ones, as xarray makes them of a
+        ``_FillValue``: NaN, for which integers become floats, or NaT.
     """
 
     def __init__(
-        self, archive: Reopened, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self,
+        archive: Reopened,
+        key: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        mask: str | None,
     ) -> None:
-        self._archive, self._key = archive, key
+        self._archive, self._key, self._mask = archive, key, mask
         self.shape, self.dtype = shape, _dtype_for_xarray(dtype)
+        if mask is not None:
+            self.dtype, self._missing = maybe_promote(self.dtype)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, indexing.BasicIndexer):
@@ -135,13 +165,18 @@ class StoredArray(BackendArray):
         )
 
     def _read(self, index: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+        found = self._part(self._key, index).astype(self.dtype, copy=False)
+        if self._mask is None:
+            return found
+        mask = self._part(self._mask, index)
+        return np.where(mask, self._missing, found).astype(self.dtype, copy=False)
+
+    def _part(self, stored: str, index: tuple[Any, ...]) -> np.ndarray[Any, Any]:
         npz = self._archive.open()
         if all(isinstance(part, slice) and part == slice(None) for part in index):
             # Complete arrays are checked.
-            found = npz.read(self._key)
-        else:
-            found = npz.lazy(self._key)[index]
-        return np.asarray(found).astype(self.dtype, copy=False)
+            return np.asarray(npz.read(stored))
+        return np.asarray(npz.lazy(stored)[index])
 
 
 def _dtype_for_xarray(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -204,7 +239,7 @@ def _to_json(value: Any) -> Any:
 def attrs_from_json(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return an array's attributes, without its dimensions, with fill values of its dtype."""
     found = {name: value for name, value in attrs.items() if name != DIMENSIONS}
-    for name in _FILL_VALUES:
+    for name in FILL_VALUES:
         if name in found:
             found[name] = _of_dtype(found[name], dtype)
     return found

@@ -16,10 +16,11 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 from npzkit.datasets.opening import holds_index
 from npzkit.datasets.opening import open as open_archive
 from npzkit.datasets.reopened import Reopened
-from npzkit.errors import MemberNotFoundError
+from npzkit.errors import MemberNotFoundError, warn
 from npzkit.files.urls import Location, find_location
 from npzkit.xarray.archive_store import NpzStore, groups_of, path_in
 from npzkit.xarray.dimensions import Dims, dimensions_of
+from npzkit.xarray.masks import applied, masks_of
 
 
 class NpzBackend(BackendEntrypoint):
@@ -43,9 +44,14 @@ class NpzBackend(BackendEntrypoint):
     MadeUpDimensionsWarning
         Arrays have no names of dimensions, and names were made up: ``dim_0``,
         ``dim_1``, one for each length.
+    UserWarning
+        All arrays are in groups inside the group.
 
     Notes
     -----
+    Arrays that were saved with ``masked="split"`` have missing values, as of a
+    ``_FillValue``; with ``mask_and_scale=False``, the mask is a variable.
+
     Complete variables are compared with their CRC-32, and parts are not, as by
     `npzkit.NpzFile.lazy`. xarray keeps the URL, also its password and query, in
     ``dataset.encoding["source"]``.
@@ -91,9 +97,10 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
-        with _opened(filename_or_obj, group, storage_options) as (archive, name):
-            all_dims = dimensions_of(archive, dims, name, is_tree=False)
-            return _dataset(archive, name, all_dims, drop_variables, decoding)
+        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=False)
+        with opened as (archive, name, all_dims, masks):
+            _warn_of_groups(name, all_dims)
+            return _dataset(archive, name, all_dims, masks, drop_variables, decoding)
 
     def open_groups_as_dict(
         self,
@@ -106,14 +113,15 @@ class NpzBackend(BackendEntrypoint):
         **decoding: Any,
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
-        with _opened(filename_or_obj, group, storage_options) as (archive, root):
-            all_dims = dimensions_of(archive, dims, root, is_tree=True)
+        opened = _opened(filename_or_obj, group, dims, storage_options, is_tree=True)
+        with opened as (archive, root, all_dims, masks):
             inside = f"{root}/" if root else ""
             found = {}
             for name in groups_of(archive.open()):
                 if name == root or name.startswith(inside):
-                    dataset = _dataset(archive.copy(), name, all_dims, drop_variables, decoding)
-                    found[f"/{name[len(inside) :]}"] = dataset
+                    found[f"/{name[len(inside) :]}"] = _dataset(
+                        archive.copy(), name, all_dims, masks, drop_variables, decoding
+                    )
             return found
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
@@ -132,33 +140,59 @@ class NpzBackend(BackendEntrypoint):
 
 @contextlib.contextmanager
 def _opened(
-    file: Any, group: str | None, storage_options: Mapping[str, Any] | None
-) -> Iterator[tuple[Reopened, str]]:
-    """Open an archive, which stays open unless there is an error; yield it and a group of it."""
+    file: Any,
+    group: str | None,
+    dims: Dims | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    is_tree: bool,
+) -> Iterator[tuple[Reopened, str, dict[str, tuple[str, ...]], dict[str, str]]]:
+    """Open an archive; yield it with the path of a group, all dimensions, and all masks.
+
+    It stays open, unless there is an error.
+    """
     archive = Reopened(open_archive(file, storage_options=storage_options))
     try:
-        name, groups = path_in("", group), groups_of(archive.open())
+        npz = archive.open()
+        name, groups = path_in("", group), groups_of(npz)
         if name not in groups:
             raise MemberNotFoundError(
                 "the archive has no such group", path=archive.path, key=name,
                 remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
             )  # fmt: skip
-        yield archive, name
+        infos = {key: npz.info(key) for key in npz.files}
+        masks = masks_of(infos)
+        yield archive, name, dimensions_of(infos, masks, dims, name, is_tree=is_tree), masks
     except BaseException:
         archive.close()
         raise
+
+
+def _warn_of_groups(group: str, keys: Iterable[str]) -> None:
+    """Warn if all arrays of a group are in groups inside it, so that its data set is empty."""
+    inside = f"{group}/" if group else ""
+    found = [key for key in keys if key.startswith(inside)]
+    if found and all("/" in key[len(inside) :] for key in found):
+        # Without the path, so that Python shows it once for many files.
+        what = (
+            "1 array is in a group" if len(found) == 1 else f"{len(found):,} arrays are in groups"
+        )
+        first = found[0].rpartition("/")[0]
+        warn(f"{what}: use xarray.open_datatree(path), or group={first!r}", UserWarning)
 
 
 def _dataset(
     archive: Reopened,
     group: str,
     dims: Mapping[str, tuple[str, ...]],
+    masks: Mapping[str, str],
     dropped: str | Iterable[str] | None,
     decoding: Mapping[str, Any],
 ) -> xarray.Dataset:
     """Return a group as a data set, decoded by xarray."""
     names = [dropped] if isinstance(dropped, str) else list(dropped or ())
-    store = NpzStore(archive, group, dims, names)
+    applying = applied(masks, decoding.get("mask_and_scale"))
+    store = NpzStore(archive, group, dims, applying, names)
     dataset = StoreBackendEntrypoint().open_dataset(store, **decoding)
     dataset.set_close(archive.close)
     return dataset

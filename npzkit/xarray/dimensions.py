@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npzkit.datasets.reopened import Reopened
 from npzkit.errors import MadeUpDimensionsWarning, warn
+from npzkit.members.array_info import ArrayInfo
 
 Dims = Mapping[str, str | Sequence[str]]
 """The names of dimensions, by key in the group that is opened."""
@@ -32,13 +32,21 @@ def named_dimensions(attrs: Mapping[str, Any], ndim: int) -> tuple[str, ...] | N
 
 
 def dimensions_of(
-    archive: Reopened, given: Dims | None, group: str, *, is_tree: bool
+    infos: Mapping[str, ArrayInfo],
+    masks: Mapping[str, str],
+    given: Dims | None,
+    group: str,
+    *,
+    is_tree: bool,
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the dimensions of each array: as given, as kept, or made up.
 
     Parameters
     ----------
-    archive : Reopened
+    infos : mapping of str to ArrayInfo
+        Of all arrays of the archive.
+    masks : mapping of str to str
+        The keys of masks, by those of the masked arrays, which have the same dimensions.
     given : mapping of str to sequence of str, optional
         Names by key, in the group or in the archive, which come first.
     group : str
@@ -57,9 +65,7 @@ def dimensions_of(
     MadeUpDimensionsWarning
         Names were made up, for what is opened.
     """
-    npz = archive.open()
-    infos = {key: npz.info(key) for key in npz.files}
-    shapes = {key: info.shape for key, info in infos.items() if info.dtype is not None}
+    shapes = {key: info.shape or () for key, info in infos.items() if info.dtype is not None}
     found: dict[str, tuple[str, ...]] = {}
     for key, shape in shapes.items():
         dims = named_dimensions(infos[key].attrs, len(shape))
@@ -69,11 +75,14 @@ def dimensions_of(
     for name, names in (given or {}).items():
         key = name if name in shapes and inside + name not in shapes else inside + name
         found[key] = _checked(key, names, shapes)
-    made_up = _made_up_names(shapes, found)
+    alike = {mask: key for key, mask in masks.items() if mask not in found}
+    own = {key: shape for key, shape in shapes.items() if key not in alike}
+    made_up = _made_up_names(own, found)
     opened = {key.removeprefix(inside): made_up[key] for key in made_up if key.startswith(inside)}
     if shown := {name: opened[name] for name in opened if is_tree or "/" not in name}:
         _warn(shown)
     found |= made_up
+    found |= {mask: found[key] for mask, key in alike.items()}
     return {key: found[key] for key in shapes}
 
 

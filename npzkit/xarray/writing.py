@@ -27,10 +27,11 @@ from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import UnsupportedError
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
-from npzkit.members.metadata import check_attrs
+from npzkit.members.metadata import LOST_KEY, check_attrs
 from npzkit.xarray.appending import append_variables, encoding_of, known_variables
 from npzkit.xarray.archive_store import GROUPS, attrs_to_json, path_in
 from npzkit.xarray.dimensions import DIMENSIONS, named_dimensions
+from npzkit.xarray.kept_values import checked
 
 if TYPE_CHECKING:
     from npzkit.typing import Compression
@@ -47,6 +48,10 @@ _UNNAMED = "__xarray_dataarray_variable__"
 """The name that xarray gives to a DataArray without one, in every format, or to one that is
 named like its own dimension or coordinate. Such a name is then in the attribute `_NAME`."""
 _NAME = "__xarray_dataarray_name__"
+_OTHER_ENCODING = (
+    "Pass an encoding= that keeps them (NaN needs a _FillValue), or none, and "
+    "dataset.drop_encoding()"
+)
 _ROWS_SIZE = 1 << 27
 """Most bytes of rows that are in memory at a time, unless one block has more."""
 
@@ -104,9 +109,9 @@ def to_npz(
     ValueError
         A name contains a slash, or `encoding` names no variable, or the name of
         an attribute begins with ``npzkit.``, or a string ends with NUL or is null,
-        or a dimension has another size in the archive that is added to, or what
-        is appended does not fit a folder: its encoding cannot keep the values, a
-        variable is missing, a coordinate that does not grow is another.
+        or an encoding with integers cannot keep the values, or a dimension has
+        another size in the archive that is added to, or what is appended does not
+        fit a folder: a variable is missing, a coordinate that does not grow is another.
     NpzkitError, OSError
         As `npzkit.NpzWriter`. The old file is kept.
 
@@ -144,7 +149,7 @@ def to_npz(
         with _folder(path, append_dim, options) as folder:
             _append(folder, path, nodes, foreign, append_dim, storage_options)
         return
-    encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}
+    encoded = {name: _encoded(name, node, foreign, _OTHER_ENCODING) for name, node in nodes.items()}
     variables = {
         key: variable for variables, _ in encoded.values() for key, variable in variables.items()
     }
@@ -178,7 +183,7 @@ def _append(
     dim: str,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    known, labels = {}, {}
+    known, labels, advice = {}, {}, _OTHER_ENCODING
     originals = {
         path_in(group, name): variable
         for group, node in nodes.items()
@@ -193,9 +198,14 @@ def _append(
         # The encoding is the folder's alone.
         nodes = {name: node.drop_encoding() for name, node in nodes.items()}
         encoding = {key: encoding_of(key, v.dtype.kind, known) for key, v in originals.items()}
-    encoded = {name: _encoded(name, node, encoding) for name, node in nodes.items()}
+        advice = (
+            "This is the encoding of the folder. Write the folder to a new one without it: npzkit."
+            "xarray.to_npz(xarray.open_dataset(FOLDER).drop_encoding(), NEW, "
+            f"append_dim={dim!r})"
+        )
+    encoded = {name: _encoded(name, node, encoding, advice) for name, node in nodes.items()}
     variables = {key: one for variables, _ in encoded.values() for key, one in variables.items()}
-    append_variables(writer, variables, originals, known, labels, dim)
+    append_variables(writer, variables, known, labels, dim)
     if not known:
         _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
     writer.commit()
@@ -250,9 +260,12 @@ def _split(
 
 
 def _encoded(
-    group: str, dataset: xarray.Dataset, encoding: Mapping[str, Mapping[str, Any]]
+    group: str, dataset: xarray.Dataset, encoding: Mapping[str, Mapping[str, Any]], advice: str
 ) -> tuple[dict[str, xarray.Variable], dict[str, Any]]:
-    """Return the variables of a group by key, and its attributes, as they are stored."""
+    """Return the variables of a group by key, and its attributes, as they are stored.
+
+    `advice` is for values that the encoding cannot keep.
+    """
     for name in dataset.variables:
         if not isinstance(name, str):
             raise TypeError(f"names of variables must be strings, not {name!r}")
@@ -271,9 +284,12 @@ def _encoded(
     others = {name: v for name, v in variables.items() if v.dtype.kind != "b"}
     others, attrs = conventions.cf_encoder(others, attrs)
     kept = attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
-    check_attrs(kept)
+    # What `repair` notes of a file stays true of its data set.
+    check_attrs({name: value for name, value in kept.items() if name != LOST_KEY})
     return {
-        (key := f"{prefix}{name}"): _stored(key, others.get(name, variable))
+        (key := f"{prefix}{name}"): _stored(
+            key, checked(key, variable, others.get(name, variable), advice)
+        )
         for name, variable in variables.items()
     }, kept
 

@@ -266,7 +266,7 @@ def test_verify_names_chunks_and_rows(tmp_path):
     path, _ = damaged(tmp_path)
     (row,) = [row for row in npzkit.verify(path).rows if row.severity == "error"]
     # A chunk of 32 KiB has 65.5 rows, of which the first begins after the header of 128 bytes.
-    assert row.what.endswith("; damaged chunk 5 of 10, in rows 261 to 327")
+    assert row.what.endswith("; damaged chunk 5 of 10, in rows 261 to 327 (included)")
     assert row.remedy == "npzkit.repair(path, output, keep_partial='mask') saves the other values."
     (lost,) = npzkit.repair(path, tmp_path / "b.npz").lost
     assert (f"{lost.what}.", lost.where) == (f"{row.what}; {row.remedy}", row.where)
@@ -279,12 +279,26 @@ def test_verify_names_chunks_and_rows(tmp_path):
     for place in range(3, 10):
         data[start + place * (CHUNK + 30) - 5000] ^= 1
     (row,) = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
-    assert row.what.endswith("; damaged chunks 3, 4, 5, 6, 7 and 2 more of 10, in rows 130 to 589")
+    assert row.what.endswith(
+        "; damaged chunks 3, 4, 5, 6, 7 and 2 more of 10, in rows 130 to 589 (included)"
+    )
     data[start + 20] ^= 0xFF
     _, row = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
     # The array index knows the header.
-    rows = "in rows 0 to 65, 130 to 589"
+    rows = "in rows 0 to 65 (included), 130 to 589 (included)"
     assert row.what.endswith(f"; damaged chunks 1, 3, 4, 5, 6 and 3 more of 10, {rows}")
+
+
+@pytest.mark.parametrize(("chunk", "rows"), [(1, "row 0"), (2, "rows 0 and 1")])
+def test_verify_names_one_row_or_two(tmp_path, chunk, rows):
+    """So that nobody takes them for a slice."""
+    array = np.random.default_rng(0).random((10, 1024))
+    npzkit.save(tmp_path / "a.npz", {"x": array}, chunk_size=4096, compression="deflated")
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    with npzkit.open(bytes(data)) as npz:
+        data[npz.info("x").data_offset + chunk * 3850 + 1000] ^= 1
+    (row,) = [row for row in npzkit.verify(bytes(data)).rows if row.severity == "error"]
+    assert row.what.endswith(f"; damaged chunk {chunk + 1} of 21, in {rows}")
 
 
 def test_it_can_be_switched_off(tmp_path):

@@ -739,6 +739,32 @@ def test_matlabs_longest_names(here):
     assert list(scipy_io.loadmat("b.mat"))[-2:] == ["a" * 63, "b" * 63]
 
 
+@pytest.mark.remedy("Convert to another format, or do what the error without skip=True says.")
+@pytest.mark.parametrize(
+    ("name", "arrays"),
+    [
+        ("b.mat", {"t": np.ma.array([1.0, 2], mask=[0, 1])}),
+        ("b.npz", {"t": np.array([1, 2], object)}),
+        ("b.h5", {"t": np.array([1, 2], object)}),
+    ],
+)
+def test_nothing_is_written_if_all_is_left_out(here, name, arrays):
+    """A file without arrays would block the next try; another format, or what is advised, works."""
+    if name == "b.mat":
+        npzkit.save("a.npz", arrays, masked="split")
+    else:
+        np.savez("a.npz", **arrays)
+    with pytest.raises(ConversionError, match="all arrays are left out, so"):
+        npzkit.convert("a.npz", name, skip=True)
+    assert os.listdir() == ["a.npz"]
+    if name == "b.mat":
+        assert npzkit.convert("a.npz", "b.h5", skip=True).keys == ("t", "t.mask")
+    else:
+        with pytest.raises(ConversionError, match="allow_pickle=True"):
+            npzkit.convert("a.npz", name)
+        assert npzkit.convert("a.npz", "c.npz", allow_pickle=True).keys
+
+
 @pytest.mark.remedy('convert(file, "new.npz"); w = npzkit.NpzWriter("new.npz", "a"); [w.rename(key')
 def test_slashes_become_underscores(here):
     """All keys that have some are renamed by one line."""

@@ -252,7 +252,7 @@ def test_damaged_rows_are_those_of_a_part(tmp_path):
             npz["x"]
     assert (row.key, row.where) == ("x", caught.value.offset)
     assert f"shard {part.shard!r}, part at (30, 0): " in row.what
-    assert row.what.endswith("; damaged chunk 4 of 6, in rows 15 to 20 of the part")
+    assert row.what.endswith("; damaged chunk 4 of 6, in rows 15 to 20 (included) of the part")
 
 
 @pytest.mark.parametrize("change", [str.capitalize, str])

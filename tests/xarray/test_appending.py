@@ -97,7 +97,10 @@ def test_groups(tmp_path):
         ({"t2m": (("time", "y"), np.zeros((2, 3)))}, "does not fit"),
         ({"n": ("time", [0.5, 1.0])}, "would lose values"),
         ({"new": ("time", [1, 2])}, "no variable 'new'"),
-        ({"n": ("time", [1, 2], {"units": "m"})}, "'n' has the units 'K' in the folder"),
+        (
+            {"n": ("time", [1, 2], {"units": "m"})},
+            "'n' has the units 'K' in the folder, and 'm' here: convert it$",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(folder, changed, message):
@@ -164,6 +167,7 @@ def test_times_of_other_calendars(tmp_path):
         ({"dtype": "i2", "scale_factor": 0.5}, np.nan),
         ({"dtype": "i2", "_FillValue": -1}, 1.5),
         ({"dtype": "i2", "_FillValue": -1}, -1.0),
+        ({"dtype": "i1", "_Unsigned": "true", "_FillValue": 255}, 256.0),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::xarray.SerializationWarning")
@@ -198,6 +202,28 @@ def test_missing_variables_and_dimensions_are_refused(folder):
     assert opened(folder).identical(days(0, 3))
     to_npz(days(3, 5).isel(time=[0]), folder, append_dim="time")
     assert opened(folder).identical(days(0, 4))
+
+
+@pytest.mark.slow
+def test_sound_rows_of_a_damaged_folder(tmp_path):
+    """The rows that verify does not name can be read by isel, and go to a new folder."""
+    values = np.random.default_rng(0).random((100, 5000))
+    dataset = xarray.Dataset({"t": (("time", "x"), values)})
+    to_npz(dataset, tmp_path / "old", append_dim="time")
+    with npzkit.open(tmp_path / "old") as npz:
+        shard = tmp_path / "old" / npz.parts("t")[0].shard
+        with npzkit.open(shard) as one:
+            place = one.info(npz.parts("t")[0].key).data_offset + 2_000_000
+    data = bytearray(shard.read_bytes())
+    data[place] ^= 1
+    shard.write_bytes(data)
+    (row,) = npzkit.verify(tmp_path / "old").rows
+    assert row.what.endswith("in rows 49 and 50")
+    assert "isel" in row.remedy
+    sound = [*range(49), *range(51, 100)]
+    with xarray.open_dataset(tmp_path / "old", engine="npzkit") as found:
+        to_npz(found.isel(time=sound), tmp_path / "new", append_dim="time")
+    assert opened(tmp_path / "new").identical(dataset.isel(time=sound))
 
 
 def test_other_labels_are_refused(folder):

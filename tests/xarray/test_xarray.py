@@ -172,6 +172,75 @@ def test_cftime_and_encodings(path):
     raw.close()
 
 
+@pytest.mark.parametrize(
+    "values", [[1.5, 2.5, 3.5], [1, 2, 3], [0, 1, 2, "M8[s]"], [True, False, True]]
+)
+@pytest.mark.parametrize("group", ["", "a/"])
+def test_masked_values_are_missing(path, values, group):
+    """The mask is no variable then; without mask_and_scale it is one, with the dimensions of its array."""
+    array = np.array(values[:3]).astype(values[3] if len(values) > 3 else None)
+    masked = np.ma.array(array, mask=[False, True, False])
+    attrs = {f"{group}t": {"_ARRAY_DIMENSIONS": ["x"], "units": "K"}}
+    npzkit.save(path, {f"{group}t": masked}, masked="split", attrs=attrs)
+    options = {"engine": NpzBackend, "group": group}
+    with xr.open_dataset(path, **options) as found:
+        assert [*found.variables] == ["t"]
+        assert found["t"].notnull().values.tolist() == [True, False, True]
+        assert found["t"][::2].values.tolist() == array[::2].tolist()
+        assert found["t"][1].isnull()
+        assert found["t"].attrs == {"units": "K"}
+    for option in (False, {"t": False}):
+        with xr.open_dataset(path, mask_and_scale=option, **options) as found:
+            assert found["t"].values.tolist() == array.tolist()
+            assert found["t.mask"].dims == ("x",)
+            assert found["t.mask"].values.tolist() == [False, True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("how", ["file", "mode", "folder"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::xarray.SerializationWarning")
+def test_values_that_an_encoding_cannot_keep_are_refused(tmp_path, how, chunked):
+    """Others would come back; those that are half of the scale apart, and missing integers, fit."""
+    path = tmp_path / ("data" if how == "folder" else "data.npz")
+    options = {"file": {}, "mode": {"mode": "a"}, "folder": {"append_dim": "x"}}[how]
+    kelvin = np.linspace(250, 294, 20, dtype="f4")
+    counts = np.where(kelvin < 260, -1, 70)
+    dataset = xr.Dataset({"t": ("x", kelvin), "n": ("x", counts)})
+    dataset = dataset.chunk(x=5) if chunked else dataset
+    packed, count = {"dtype": "i2", "scale_factor": 0.001}, {"dtype": "i1", "_FillValue": -1}
+    masked = dataset.where(dataset["t"] > 260)
+    refused = [
+        (dataset, {"t": packed}), (masked, {"t": {"dtype": "i2"}}), (dataset * 2, {"n": count}),
+    ]  # fmt: skip
+    for values, encoding in refused:
+        with pytest.raises(ValueError, match=r"its encoding cannot keep, int.*would be read as"):
+            to_npz(values, path, encoding=encoding, **options)
+        assert not (path / "index.npz" if how == "folder" else path).exists()
+    packed |= {"add_offset": 273.15, "_FillValue": -32768}
+    to_npz(dataset, path, encoding={"t": packed, "n": count}, **options)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        np.testing.assert_allclose(found["t"], kelvin, atol=0.00055)
+        np.testing.assert_array_equal(found["n"], np.where(counts < 0, np.nan, counts))
+        to_npz(found, tmp_path / "again.npz")
+    with xr.open_dataset(path, engine=NpzBackend, mask_and_scale=False) as found:
+        to_npz(found, tmp_path / "raw.npz")
+
+
+def test_checked_values_are_computed_once(tmp_path):
+    """The check of an encoding is a part of the one computation."""
+    computed = []
+    blocks = da.zeros(6, chunks=2).map_blocks(
+        lambda block: computed.extend(block) or block, dtype=float
+    )
+    dataset = xr.Dataset({"t": ("x", blocks)})
+    encoding = {"t": {"dtype": "i2", "scale_factor": 0.1, "_FillValue": -1}}
+    to_npz(dataset, tmp_path / "t.npz", encoding=encoding)
+    to_npz(dataset, tmp_path / "days", append_dim="x", encoding=encoding)
+    to_npz(dataset, tmp_path / "days", append_dim="x")
+    assert len(computed) == 3 * 6
+
+
 def test_bfloat16_and_records(path):
     """dtypes that only NumPy or ml_dtypes have are kept."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
@@ -318,18 +387,54 @@ def test_only_what_is_selected_is_read():
         found.close()
 
 
+@pytest.mark.slow
 def test_chunks_follow_the_file(path):
-    """chunks={} makes the chunks of LazyArray.chunks."""
-    array = np.arange(1 << 20, dtype="u1").reshape(1024, 1024)
+    """chunks={} makes chunks of several of LazyArray.chunks, but for axes where these are 1."""
+    array = np.zeros((16_000, 1024), "u1")
     to_npz(xr.Dataset({"a": (("y", "x"), array)}), path, compression="deflated")
     with npzkit.open(path) as npz:
         chunks = npz.lazy("a").chunks
     with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
-        assert found["a"].data.chunksize == chunks == (256, 1024)
-        assert found["a"].encoding["preferred_chunks"] == {"y": 256, "x": 1024}
+        assert chunks == (256, 1024)
+        assert found["a"].data.chunksize == (8192, 1024)
+        assert found["a"].encoding["preferred_chunks"] == {"y": 8192, "x": 1024}
         assert int(found["a"].astype("i8").sum()) == array.sum(dtype="i8")
-        to_npz(found.chunk({"y": 100}), path + "2")
-    assert reread(xr.open_dataset(path + "2", engine=NpzBackend), path)["a"].shape == (1024, 1024)
+        to_npz(found.chunk({"y": 1000}), path + "2")
+    assert reread(xr.open_dataset(path + "2", engine=NpzBackend), path)["a"].shape == array.shape
+    to_npz(
+        xr.Dataset({"a": (("z", "y", "x"), array[:1000].reshape(2, 500, 1024))}),
+        path,
+        compression="deflated",
+    )
+    with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
+        assert found["a"].data.chunksize == (1, 500, 1024)
+
+
+def test_stored_arrays_have_no_chunks(tmp_path):
+    """Any chunks are as good, so xarray does not warn of them, also in a folder."""
+    dataset = xr.Dataset({"a": (("y", "x"), np.zeros((512, 256), "u1"))})
+    to_npz(dataset, tmp_path / "a.npz")
+    for _ in range(2):
+        to_npz(dataset, tmp_path / "folder", append_dim="y")
+    for path in (tmp_path / "a.npz", tmp_path / "folder"):
+        with xr.open_dataset(path, engine=NpzBackend, chunks={"y": 50}) as found:
+            assert found["a"].data.chunksize == (50, 256)
+            assert int(found["a"].sum()) == 0
+
+
+def test_a_data_set_whose_arrays_are_in_groups(path):
+    """It is empty, so a warning says how to open the groups; not if the root has arrays, too."""
+    arrays = {f"step{number}/t": np.float64(number) for number in range(3)}
+    npzkit.save(path, arrays)
+    with pytest.warns(
+        UserWarning, match=r"3 arrays are in groups: .*open_datatree.*'step0'"
+    ) as caught:
+        xr.open_dataset(path, engine=NpzBackend).close()
+    group = str(caught[0].message).rpartition("=")[2].strip("'")
+    assert xr.open_dataset(path, engine=NpzBackend, group=group)["t"].item() == 0
+    assert xr.open_datatree(path, engine=NpzBackend)["step2/t"].item() == 2
+    npzkit.save(path, {**arrays, "t": 5.0})
+    assert xr.open_dataset(path, engine=NpzBackend)["t"].item() == 5
 
 
 def test_many_files(tmp_path, monkeypatch):
@@ -386,6 +491,23 @@ def test_damage_is_found(path):
     found = xr.open_dataset(data, engine=NpzBackend)
     with pytest.raises(ChecksumError, match="'a'"):
         found["a"].load()
+
+
+def test_a_repaired_file_can_be_saved(path, tmp_path):
+    """Lost values are missing ones, and the note of what was lost goes along."""
+    values = np.random.default_rng(0).random((100, 1000))
+    to_npz(xr.Dataset({"a": (("y", "x"), values)}), path)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    data[400_000] ^= 1
+    (tmp_path / "damaged.npz").write_bytes(data)
+    npzkit.repair(tmp_path / "damaged.npz", tmp_path / "repaired.npz", keep_partial="mask")
+    with xr.open_dataset(tmp_path / "repaired.npz", engine=NpzBackend) as repaired:
+        assert repaired["a"].dims == ("y", "x")
+        assert 0 < repaired["a"].isnull().sum() < 10_000
+        found = reread(repaired, path)
+    assert found.identical(repaired)
+    assert found.attrs == {"npzkit.lost": ["a"]}
 
 
 def test_files_in_memory(path):

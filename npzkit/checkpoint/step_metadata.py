@@ -59,7 +59,10 @@ def check_step(step: Any) -> int:
         It is not an integer, is negative, or has more than 18 digits.
     """
     if isinstance(step, bool) or not hasattr(step, "__index__"):
-        raise TypeError(f"step must be an integer, not {type(step).__name__}")
+        raise TypeError(
+            "step must be an integer, such as store.latest or store.best(metric), not "
+            f"{type(step).__name__}"
+        )
     step = operator.index(step)
     if not 0 <= step <= _LARGEST_STEP:
         raise ValueError(f"step must be from 0 to {_LARGEST_STEP}, not {step}")

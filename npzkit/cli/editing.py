@@ -151,6 +151,10 @@ def pack(
             options |= {"join": how, "axis": axis, "keys": keys or None}
         elif keys:
             copying = _copying(inputs[0], out, keys)
+            if len(inputs) > 1:
+                copying = "npzkit pack ALL.npz IN..., then " + _copying(
+                    "ALL.npz", out, [f"*{key}" for key in keys]
+                )
             raise click.UsageError(f"--key is for --join and --stack. To copy some: {copying}.")
         try:
             report = npzkit.pack(

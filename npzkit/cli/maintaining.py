@@ -470,16 +470,17 @@ def _repacked_shards(folder: str, report: Progress, **options: Any) -> Outcome:
     """Write the shards of an archive again."""
     from npzkit.datasets.shardedfile import ShardedFile
 
-    def count_shards() -> int:
+    def shard_sizes() -> list[int]:
         with ShardedFile(folder) as npz:
-            return len(npz._archive.index.shards)
+            return [shard.size for shard in npz._archive.index.shards]
 
-    before = count_shards()
+    before = shard_sizes()
     npzkit.repack(folder, progress=report, **options)
-    after = count_shards()
-    path = shown_url(folder)
-    document = {"output": path, "shards_before": before, "shards": after}
-    text = f"{printable(path)}: {before} -> {format_count(after, 'shard')}"
+    after, path = shard_sizes(), shown_url(folder)
+    document = {"output": path, "shards_before": len(before), "shards": len(after),
+                "size_before": sum(before), "size": sum(after)}  # fmt: skip
+    sizes = " -> ".join(map(format_size, (sum(before), sum(after))))
+    text = f"{printable(path)}: {len(before)} -> {format_count(len(after), 'shard')}, {sizes}"
     return Outcome(document, text, "repacked")
 
 

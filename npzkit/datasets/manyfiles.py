@@ -285,7 +285,8 @@ class ManyFiles(Mapping[str, "NDArray[Any]"]):
             if kind == self._known.kind_of[0]:
                 raise missing(key, list(arrays), path)
             raise DifferentFilesError(
-                "the file lacks an array", path=path, key=key, found=list(arrays),
+                "the file lacks an array", path=path, key=key,
+                found=list(arrays) if self._keys is None else "no such array",
                 expected=list(self._known.kinds[self._known.kind_of[0]]),
                 remedy=_EITHER if self._keys is None else _LEAVE_OUT,
             )  # fmt: skip

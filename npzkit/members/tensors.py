@@ -373,6 +373,9 @@ def _of_objects(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
         # Fast. What differs is found below, one by one.
         with contextlib.suppress(OverflowError, ValueError):
             rows = array.astype(dtype)
+            if np.isnat(rows).all():
+                # Of NaT alone, NumPy finds no unit.
+                raise ValueError
             units = array.astype(f"{kind}8"), array.astype(f"{kind}8[us]")
             if all(np.array_equal(rows.astype(each.dtype), each, equal_nan=True) for each in units):
                 return rows
@@ -409,10 +412,12 @@ def _is_kept(rows: np.ndarray[Any, Any], index: Any, item: Any) -> bool:
             return False
         rows[index] = item
         found = rows[index]
+        if kind in "mM" and np.isnat(found):
+            is_text = exact.dtype.kind in "SU"
+            return str(item).upper() in ("NAT", "") if is_text else bool(np.isnat(exact))
         if kind in "mM":
             exact = exact if exact.dtype.kind in "iu" else exact.astype(f"{kind}8")
-            # No integer is NaT: that is a TypeError.
-            return bool(np.isnat(exact) if np.isnat(found) else found.astype(exact.dtype) == exact)
+            return bool(found.astype(exact.dtype) == exact)
         can_round = kind in "fc" and exact.dtype.kind not in "biu" and not isinstance(item, int)
         return (can_round and not np.isinf(found)) or bool(found.item() == exact.item())
     except (TypeError, ValueError, OverflowError):

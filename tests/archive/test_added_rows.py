@@ -286,7 +286,7 @@ def test_rows_are_cast_to_the_dtype(tmp_path, grow, dtype, rows, expected):
     ("M8[us]", [Timestamp(2026, 1, 2)], "2026-01-02"),
     ("m8[s]", np.array([np.timedelta64(1500, "ms")], object), "1500 milliseconds"),
     ("m8[s]", [2**63], "9223372036854775808"),
-    ("f8", np.array([1.0, np.datetime64("NaT")], object), "'NaT'"),
+    ("f8", np.array([1.0, np.datetime64("NaT", "s")], object), "'NaT'"),
     ("f8", np.array([1.0, np.timedelta64(3, "s")], object), "3 seconds"),
     ("i8", np.array([np.datetime64(1, "ns")], object), "00.000000001"),
     ("f8", [decimal.Decimal("1e400")], r"1E\+400"),

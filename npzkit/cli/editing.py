@@ -109,7 +109,7 @@ def _binary_stdin() -> BinaryIO:
 @click.option("--join", is_flag=True, help="Make one array of those with the same key in archives.")
 @click.option("--axis", type=int, default=0, show_default=True, help="Join along this axis.")
 @click.option("--stack", is_flag=True, help="Join on a new first axis, a position for each file.")
-@keys_option("Join", "loss/*")
+@keys_option("Pack", "loss/*")
 @click.option(
     "--skip", is_flag=True,
     help="Leave out what cannot be joined, and damaged files with all their arrays; npzkit repair "
@@ -148,18 +148,12 @@ def pack(
         if join or stack:
             given = list(inputs)
             how = "stack" if stack else "concatenate"
-            options |= {"join": how, "axis": axis, "keys": keys or None}
-        elif keys:
-            copying = _copying(inputs[0], out, keys)
-            if len(inputs) > 1:
-                copying = "npzkit pack ALL.npz IN..., then " + _copying(
-                    "ALL.npz", out, [f"*{key}" for key in keys]
-                )
-            raise click.UsageError(f"--key is for --join and --stack. To copy some: {copying}.")
+            options |= {"join": how, "axis": axis}
         try:
             report = npzkit.pack(
-                target, given, skip=skip, overwrite=overwrite, progress=tell, **options
-            )
+                target, given, keys=keys or None, skip=skip, overwrite=overwrite, progress=tell,
+                **options,
+            )  # fmt: skip
         except FileNotFoundError as error:
             archive, *others = inputs
             may_be_keys = archive.lower().endswith(".npz") and error.filename in others

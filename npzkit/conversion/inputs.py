@@ -40,7 +40,8 @@ from npzkit.errors import (
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
-from npzkit.members.keys import SUFFIX, check_key
+from npzkit.members.keys import SUFFIX, check_key, missing
+from npzkit.trees.restoring import KeySelection
 
 _WITHOUT_PICKLES = Advice(
     "npzkit.convert(file, output, skip=True)", "npzkit convert FILE OTHER --skip"
@@ -161,7 +162,13 @@ def _is_one(source: Any) -> bool:
 
 @contextlib.contextmanager
 def opened_inputs(
-    given: Iterable[Given], target: str | None, say: Say, *, skip: bool = False, **pickling: Any
+    given: Iterable[Given],
+    target: str | None,
+    say: Say,
+    *,
+    wanted: KeySelection | None = None,
+    skip: bool = False,
+    **pickling: Any,
 ) -> Iterator[list[Packed]]:
     """Yield the arrays that are named, with the archives among them, open for the block.
 
@@ -174,6 +181,8 @@ def opened_inputs(
         The path that is written to, which must not be among them.
     say : callable
         Takes notes about what is skipped.
+    wanted : KeySelection, optional
+        Which arrays of each are yielded; by default all.
     skip : bool, default False
         Whether to read all first, and leave out files that are damaged or cannot be opened.
     **pickling
@@ -192,8 +201,9 @@ def opened_inputs(
     """
     taken: dict[str, Input] = {}
     with _Opened(target, pickling) as archives:
-        archives.skip = skip
+        archives.skip, archives.wanted = skip, wanted
         found = _apart(list(_each(given, archives, say)), say)
+        archives.check_found()
         for item in (item for packed in found for item in packed.items):
             check_key(item.key)
             for other in [taken.setdefault(key, item) for key in item.keys]:
@@ -210,7 +220,7 @@ def _each(given: Iterable[Given], archives: _Opened, say: Say) -> Iterator[Packe
     failed, count = None, 0
     for key, source in given:
         try:
-            packed = _find(key, source, archives, say)
+            packed = archives.chosen(_find(key, source, archives, say))
             if archives.skip and packed.npz is not None:
                 _check_all(packed.items)
         except (NpzkitError, OSError) as error:
@@ -219,8 +229,11 @@ def _each(given: Iterable[Given], archives: _Opened, say: Say) -> Iterator[Packe
             failed = error
             _leave_out(str(source), error, say)
         else:
-            yield packed
             count += 1
+            if packed.items or archives.wanted is None:
+                yield packed
+            else:
+                say(f"left out {printable(str(source))}: it has no array that was chosen")
     if failed is not None and not count:
         raise failed
 
@@ -274,14 +287,34 @@ class _Opened(contextlib.ExitStack):
     ----------
     skip : bool
         Whether to leave out files that are damaged or cannot be opened.
+    wanted : KeySelection or None
     """
 
     skip = False
+    wanted: KeySelection | None = None
 
     def __init__(self, target: str | None, pickling: dict[str, Any]) -> None:
         super().__init__()
         self._target, self.pickling = target, pickling
         self._by_path: dict[str, NpzFile] = {}
+        self._keys: dict[str, Input] = {}
+        self._matched: set[str] = set()
+
+    def chosen(self, packed: Packed) -> Packed:
+        """Return what an input has of the arrays that are wanted, by their keys in it."""
+        if self.wanted is None:
+            return packed
+        items = {item.key.removeprefix(packed.prefix): item for item in packed.items}
+        keys = self.wanted.keys([*items])
+        self._keys.update(items)
+        self._matched |= self.wanted._used
+        return packed._replace(items=[items[key] for key in keys])
+
+    def check_found(self) -> None:
+        """Raise MemberNotFoundError for what is wanted and in no input."""
+        for rule in self.wanted._rules if self.wanted else ():
+            if rule.pattern not in self._matched:
+                raise missing(rule.pattern, [*self._keys])
 
     def archive(self, source: NpzFile | str | Location) -> tuple[str, NpzFile]:
         """Return the name of an archive, and the archive, which is opened once."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.coding import STORED, checked_method
-from npzkit.conversion.arrays import Array, Say, array_of
+from npzkit.conversion.arrays import Array, Say, array_of, without_arrays
 from npzkit.conversion.inputs import PAIR, Given, Input, Packed, located, opened_inputs
 from npzkit.conversion.joining import join_archives
 from npzkit.conversion.npz import is_value, write_array
@@ -28,6 +28,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import taken, with_folders
 from npzkit.members.metadata import TREE_KEY
 from npzkit.trees.containers import without_note
+from npzkit.trees.restoring import KeySelection
 from npzkit.trees.tree_edits import add_note, spell_out
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def pack(
     axis : int, default 0
         Along which arrays are concatenated.
     keys : iterable of str, optional
-        Which arrays are joined: keys, folders of keys, or patterns such as ``"loss/*"``. By
-        default all. Only with `join`.
+        Which arrays are packed or joined: keys, folders of keys, or patterns such as
+        ``"loss/*"``, in each input. By default all. Some of nested data become plain arrays.
     skip : bool, default False
         Whether to leave out, with a note, files that cannot be opened or are damaged, with all
         their arrays; for this, all is read twice. With `join`, also files that do not fit the
@@ -171,8 +172,6 @@ def pack(
     """
     if join not in (None, "concatenate", "stack"):
         raise ValueError(f"join must be 'concatenate', 'stack' or None, not {join!r}")
-    if keys is not None and join is None:
-        raise ValueError("keys are those of arrays to join: pass join='concatenate' or 'stack'")
     target, given = located(file, () if join else inputs, storage_options)
     path = None if can_write(target) or isinstance(target, Location) else as_path(target)
     if path is not None:
@@ -180,7 +179,7 @@ def pack(
     mode: Any = "w" if overwrite or can_write(target) else "x"
     if join is None:
         report = _pack(
-            target, path, mode, given, progress, skip=skip,
+            target, path, mode, given, progress, keys=keys, skip=skip,
             compression=compression, level=level, allow_pickle=allow_pickle, encoding=encoding,
         )  # fmt: skip
     else:
@@ -265,6 +264,7 @@ def _pack(
     given: Sequence[Given],
     progress: Progress | None,
     *,
+    keys: Iterable[str] | None = None,
     overwrite: bool = False,
     skip: bool = False,
     encoding: str,
@@ -278,11 +278,13 @@ def _pack(
     compresses = checked_method(writing["compression"], writing["level"]) != STORED
     notes: dict[str, None] = {}
     pickling = {"allow_pickle": writing["allow_pickle"], "pickle_kwargs": {"encoding": encoding}}
-    with opened_inputs(given, path, notes.setdefault, skip=skip, **pickling) as found:
+    wanted = None if keys is None else KeySelection(keys, "keys")
+    reading: Any = {"wanted": wanted, "skip": skip, **pickling}
+    with opened_inputs(given, path, notes.setdefault, **reading) as found:
         meter = Meter(progress, sum(item.size for packed in found for item in packed.items))
         with NpzWriter(file, mode, masked="split", strings="split", **writing) as writer:
-            keys = [key for packed in found for key in packed.keys]
-            replaced = [key for key in keys if key in writer or is_value(writer, key)]
+            written = [key for packed in found for key in packed.keys]
+            replaced = [key for key in written if key in writer or is_value(writer, key)]
             _refuse_taken(() if overwrite else replaced, path)
             _add_metadata(writer, found, notes.setdefault, path, overwrite=overwrite)
             attrs = {key: dict(writer.attrs(key)) for key in replaced if key in writer}
@@ -297,12 +299,17 @@ def _pack(
                     _refuse_taken([key for key in packed.keys if is_value(writer, key)], path)
                 for item in packed.items:
                     _add(writer, path, item, meter, compresses=compresses)
-                _add_tree(writer, packed, before, notes.setdefault, overwrite)
+                if wanted is None:
+                    _add_tree(writer, packed, before, notes.setdefault, overwrite)
+                elif packed.npz is not None:
+                    note = packed.npz.metadata.get(TREE_KEY)
+                    for values in without_arrays(note, wanted.__contains__):
+                        notes.setdefault(f"{printable(packed.path)}: {values}; not kept")
                 before.update(with_folders(sorted(own)))
             if replaced:
-                _note_lost(attrs, {*there, *keys}, writer, notes.setdefault)
+                _note_lost(attrs, {*there, *written}, writer, notes.setdefault)
         meter.finish()
-    return PackReport(path, tuple(keys), tuple(notes), tuple(replaced))
+    return PackReport(path, tuple(written), tuple(notes), tuple(replaced))
 
 
 def _note_lost(

@@ -560,17 +560,15 @@ def test_notes_in_json(cli, here):
     assert "notes" not in cli("add", "b.npz", "new=a.npz").out
 
 
-def test_pack_takes_no_keys(cli, here):
-    """The error of a key in place of a file, or after -k, has the command that copies arrays."""
+def test_a_key_in_the_place_of_a_file(cli, here):
+    """The error has the command that copies arrays."""
     npzkit.save("big.npz", {"time": np.ones(2), "temp": np.ones(3)})
-    for words in (["time", "temp"], ["-k", "time", "-k", "temp"]):
-        found = cli("pack", "two.npz", "big.npz", *words)
-        assert found.code == 2
-        command = re.search(r"npzkit (convert big\.npz two\.npz time temp)\.", found.err)[1]
-        assert cli(*command.split()).code == 0
-        with npzkit.open("two.npz") as npz:
-            assert npz.files == ["time", "temp"]
-        os.remove("two.npz")
+    found = cli("pack", "two.npz", "big.npz", "time", "temp")
+    assert found.code == 2
+    command = re.search(r"npzkit (convert big\.npz two\.npz time temp)\.", found.err)[1]
+    assert cli(*command.split()).code == 0
+    with npzkit.open("two.npz") as npz:
+        assert npz.files == ["time", "temp"]
     assert "convert" not in cli("pack", "two.npz", "big.npz", "lacking.npy").err
 
 
@@ -581,8 +579,9 @@ def test_joining_arrays_of_objects(cli, here):
     refused = cli("pack", "all.npz", "?.npz", "--join")
     assert refused.err.endswith("Choose the arrays that are to be joined: --key KEY.\n")
     assert cli("pack", "x.npz", "?.npz", "--join", "-k", "x").code == 0
-    assert cli("pack", "y.npz", "?.npz", "-k", "x").err.startswith("npzkit: --key is for --join")
+    assert cli("pack", "y.npz", "?.npz", "-k", "x").code == 0
     os.remove("x.npz")
+    os.remove("y.npz")
     found = cli("pack", "all.npz", "?.npz", "--join", "--skip")
     assert (found.code, found.err) == (0, "npzkit: left out 'o': it holds Python objects\n")
     with npzkit.open("all.npz") as npz:

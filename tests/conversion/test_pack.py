@@ -18,6 +18,7 @@ from npzkit.errors import (
     ChecksumError,
     ConversionError,
     KeyExistsError,
+    MemberNotFoundError,
     NpzkitError,
     PickleRefusedError,
     UnsafeNameError,
@@ -714,3 +715,31 @@ def test_python_objects_are_left_out(here):
     )  # fmt: skip
     allowed = npzkit.pack("b.npz", ["a.npz", "o.npy"], skip=True, allow_pickle=True)
     assert (allowed.keys, allowed.notes) == (("a", "o"), ())
+
+
+def test_some_arrays_of_each_input(here):
+    """By their keys there; others are not even read, and inputs without any are left out."""
+    tree = {"image": np.eye(2), "opt": {"lr": 0.1, "m": np.ones(1)}, "dark": np.ones(500)}
+    os.mkdir("run")
+    npzkit.save("run/a.npz", tree)
+    npzkit.save("run/b.npz", {**tree, "image": np.ma.array([1.0, 2.0], mask=[True, False])},
+                masked="split")  # fmt: skip
+    damage("run/a.npz", "dark")
+    np.save("run/c.npy", np.ones(2))
+    report = npzkit.pack("all.npz", "run/*", keys=["image", "opt"], skip=True)
+    assert report.keys == ("a/image", "a/opt/m", "b/image", "b/image.mask", "b/opt/m")
+    assert [note.replace(os.path.join("run", ""), "") for note in report.notes] == [
+        "left out c.npy: it has no array that was chosen",
+        "archives have the same keys, such as 'image': before the key of each of their arrays, "
+        "and a slash, comes the name of its file",
+        "a.npz: 1 value without an array: 'opt/lr'; not kept",
+        "b.npz: 1 value without an array: 'opt/lr'; not kept",
+    ]
+    with npzkit.open("all.npz") as npz:
+        assert npz.join("b/image").tolist() == [None, 2.0]
+        assert npz.files == list(report.keys)
+    with pytest.raises(MemberNotFoundError, match=r"no array named 'imag'.*Did you mean 'image'"):
+        npzkit.pack("b.npz", "run/*.npz", keys=["image", "imag"])
+    with pytest.raises(ChecksumError):
+        npzkit.pack("b.npz", "run/a.npz", keys=["dark"])
+    assert npzkit.pack("b.npz", {"x": "run/a.npz"}, keys="image").keys == ("x/image",)

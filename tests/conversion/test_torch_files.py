@@ -372,8 +372,8 @@ def test_a_trusted_file_with_numpys_state(here):
 
 
 def test_a_class_whose_name_is_no_text(here):
-    """A class of any name is left out."""
-    pickled(b"\x80\x02}X\1\0\0\0acx\ny\0z\n)\x81s.")
+    """A class of any name is left out, and the number beside it is kept."""
+    pickled(b"\x80\x02}(X\1\0\0\0acx\ny\0z\n)\x81X\1\0\0\0bK\1u.")
     skipped = npzkit.convert("a.pt", "a.npz", skip=True).skipped
     assert skipped == {"a": r"unpickling it could run code: x.y\x00z"}
 

@@ -531,9 +531,9 @@ def test_arrays_are_removed_and_renamed(folder):
 def test_a_damaged_array_is_removed(tmp_path):
     """As in a file, the others are sound then, and repack removes its bytes."""
     with npzkit.ShardedWriter(tmp_path) as writer:
-        writer["x"], writer["y"] = np.arange(1000), np.ones(2)
+        writer["x"], writer["y"] = np.arange(1000, dtype="i8"), np.ones(2)
     (shard,) = tmp_path.glob("shard-*")
-    shard.write_bytes(shard.read_bytes().replace(np.arange(7).tobytes(), bytes(56)))
+    shard.write_bytes(shard.read_bytes().replace(np.arange(7, dtype="i8").tobytes(), bytes(56)))
     assert not npzkit.verify(tmp_path).ok
     with npzkit.ShardedWriter(tmp_path, mode="a") as writer:
         del writer["x"]

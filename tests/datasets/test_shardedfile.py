@@ -566,9 +566,9 @@ def test_the_sound_arrays_of_a_damaged_folder_are_saved(tmp_path, monkeypatch):
     """What the error of repair says to call leaves out the damaged ones."""
     monkeypatch.chdir(tmp_path)
     with npzkit.ShardedWriter("run") as writer:
-        writer["a"], writer["b"] = np.arange(1000), np.arange(5)
+        writer["a"], writer["b"] = np.arange(1000, dtype="i8"), np.arange(5)
     (shard,) = (tmp_path / "run").glob("shard-*")
-    shard.write_bytes(shard.read_bytes().replace(np.arange(7).tobytes(), bytes(56)))
+    shard.write_bytes(shard.read_bytes().replace(np.arange(7, dtype="i8").tobytes(), bytes(56)))
     with pytest.raises(npzkit.errors.UnsupportedError) as caught:
         npzkit.repair("run")
     report = eval(re.search(r"npzkit\.extract\(.*?\)", caught.value.remedy)[0])

@@ -148,9 +148,8 @@ class MemberListing:
         if name not in self.entries:
             return
         if not overwrite:
-            raise taken(
-                key, self._path, remedy=remedy or (_REPLACE_ATTRS if self.attrs(name) else REPLACE)
-            )
+            usual_remedy = _REPLACE_ATTRS if self._has_attrs(name) else REPLACE
+            raise taken(key, self._path, remedy=remedy or usual_remedy)
         self.check_sealed(key, name)
 
     def check_all_free(self, member: Prepared | SmallArrays, *, overwrite: bool) -> None:
@@ -244,6 +243,11 @@ class MemberListing:
             found = user_attrs(_attrs_in(self.entries[name]))
             self._attrs[name] = CheckedValues(found, "attributes")
         return self._attrs[name]
+
+    def _has_attrs(self, name: str) -> bool:
+        """Return whether a member has attributes; one that is being created has no entry yet."""
+        record = self.entries[name]
+        return bool(self._attrs.get(name) or (record and user_attrs(_attrs_in(record))))
 
     def apply_attrs(self) -> None:
         """Replace the entries of members whose attributes were changed.

@@ -9,7 +9,12 @@ import npzkit
 import numpy as np
 import pytest
 from archives import NOISE, by_save, check_accepted, untouched
-from npzkit.errors import AmbiguousArchiveWarning, MemberNotFoundError, UnsafeNameError
+from npzkit.errors import (
+    AmbiguousArchiveWarning,
+    KeyExistsError,
+    MemberNotFoundError,
+    UnsafeNameError,
+)
 
 
 @pytest.fixture
@@ -65,6 +70,17 @@ def test_attributes_are_kept_if_that_is_said(path):
         writer.add("x", np.arange(3), attrs=writer.attrs("x"), overwrite=True)
     with npzkit.open(path) as npz:
         assert (npz["x"].tolist(), npz.info("x").attrs) == ([0, 1, 2], {"unit": "V"})
+
+
+def test_a_key_whose_array_is_being_created(path):
+    """It is taken, and has no attributes yet."""
+    with npzkit.NpzWriter(path) as w:
+        with w.create("x", (2,), "f8") as dst:
+            with pytest.raises(KeyExistsError, match=r"add\(\) to replace it"):
+                w["x"] = np.ones(2)
+            dst[:] = 1
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist() == [1, 1]
 
 
 def test_missing_keys(path):

@@ -74,11 +74,10 @@ def test_attributes_are_kept_if_that_is_said(path):
 
 def test_a_key_whose_array_is_being_created(path):
     """It is taken, and has no attributes yet."""
-    with npzkit.NpzWriter(path) as w:
-        with w.create("x", (2,), "f8") as dst:
-            with pytest.raises(KeyExistsError, match=r"add\(\) to replace it"):
-                w["x"] = np.ones(2)
-            dst[:] = 1
+    with npzkit.NpzWriter(path) as w, w.create("x", (2,), "f8") as dst:
+        with pytest.raises(KeyExistsError, match=r"add\(\) to replace it"):
+            w["x"] = np.ones(2)
+        dst[:] = 1
     with npzkit.open(path) as npz:
         assert npz["x"].tolist() == [1, 1]
 

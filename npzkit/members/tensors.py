@@ -379,12 +379,16 @@ def _of_objects(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
             units = array.astype(f"{kind}8"), array.astype(f"{kind}8[us]")
             if all(np.array_equal(rows.astype(each.dtype), each, equal_nan=True) for each in units):
                 return rows
+    if kind in "SU":
+        for index, item in np.ndenumerate(array):
+            if not isinstance(item, (str, bytes)):
+                raise _refusal(dtype, item, index)
+        return array.astype(kind)
     rows = np.empty(array.shape, np.promote_types(dtype, float) if kind in "fc" else dtype)
     for index, item in np.ndenumerate(array):
-        is_kept = isinstance(item, (str, bytes)) if kind in "SU" else _is_kept(rows, index, item)
-        if not is_kept:
+        if not _is_kept(rows, index, item):
             raise _refusal(dtype, item, index)
-    return array.astype(kind) if kind in "SU" else rows
+    return rows
 
 
 _DATES = {

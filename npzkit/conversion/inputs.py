@@ -40,7 +40,7 @@ from npzkit.errors import (
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.urls import Location, find_location, find_locations
-from npzkit.members.keys import SUFFIX, check_key, missing
+from npzkit.members.keys import SUFFIX, check_key
 from npzkit.trees.restoring import KeySelection
 
 _WITHOUT_PICKLES = Advice(
@@ -297,24 +297,20 @@ class _Opened(contextlib.ExitStack):
         super().__init__()
         self._target, self.pickling = target, pickling
         self._by_path: dict[str, NpzFile] = {}
-        self._keys: dict[str, Input] = {}
-        self._matched: set[str] = set()
+        self._keys: dict[str, None] = {}
 
     def chosen(self, packed: Packed) -> Packed:
         """Return what an input has of the arrays that are wanted, by their keys in it."""
         if self.wanted is None:
             return packed
         items = {item.key.removeprefix(packed.prefix): item for item in packed.items}
-        keys = self.wanted.keys([*items])
-        self._keys.update(items)
-        self._matched |= self.wanted._used
-        return packed._replace(items=[items[key] for key in keys])
+        self._keys.update(dict.fromkeys(items))
+        return packed._replace(items=[item for key, item in items.items() if key in self.wanted])
 
     def check_found(self) -> None:
         """Raise MemberNotFoundError for what is wanted and in no input."""
-        for rule in self.wanted._rules if self.wanted else ():
-            if rule.pattern not in self._matched:
-                raise missing(rule.pattern, [*self._keys])
+        if self.wanted is not None:
+            self.wanted.check_used([*self._keys], None, is_empty=False)
 
     def archive(self, source: NpzFile | str | Location) -> tuple[str, NpzFile]:
         """Return the name of an archive, and the archive, which is opened once."""

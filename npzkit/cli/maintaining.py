@@ -391,7 +391,8 @@ def repair(
 
     Example: npzkit repair broken.npz -o saved.npz
     """
-    from npzkit.datasets.repaired_file import not_repaired, sharded_folder
+    from npzkit.datasets.opening import sharded_folder
+    from npzkit.datasets.repaired_file import not_repaired
 
     if keep_partial and output is None:
         raise click.UsageError("--keep-partial needs --output.")
@@ -514,7 +515,7 @@ def repack(
 
     Example: npzkit repack model.npz
     """
-    from npzkit.datasets.repaired_file import sharded_folder
+    from npzkit.datasets.opening import sharded_folder
 
     archives = find_archives(files, recursive=recursive)
     output = place_of_results(archives, output)

@@ -210,6 +210,25 @@ def holds_index(path: str) -> bool:
     return os.path.isfile(path) and is_index(path, if_damaged=True)
 
 
+def sharded_folder(file: Any, storage_options: Mapping[str, Any] | None = None) -> str:
+    """Return the folder of a sharded archive, also for its index; empty for other archives."""
+    from npzkit.datasets.shard_names import attempt_of, is_index
+
+    place = find_location(file, storage_options)
+    path = str(place) if isinstance(place, Location) else os.fsdecode(place)
+    folder, name = os.path.split(path)
+    if name != INDEX_NAME:
+        return path if holds_index(path) else ""
+    folder = folder or os.curdir
+    if isinstance(place, Location):
+        return folder if is_sharded(place) else ""
+    # Of a damaged archive with this name, the shards beside it tell what it was.
+    is_found = os.path.isfile(path) and is_index(
+        path, if_damaged=any(map(attempt_of, os.listdir(folder)))
+    )
+    return folder if is_found else ""
+
+
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder is a Zarr store."""
     return any(os.path.exists(os.path.join(path, name)) for name in ZARR_NAMES)

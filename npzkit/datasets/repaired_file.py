@@ -1,6 +1,6 @@
 """Repairing an archive in one file. One in many files is refused, because they must fit its index.
 
-Owns `repair`, and which files are of a sharded archive. How a file is repaired is
+Owns `repair`, and what it says of a sharded archive. How a file is repaired is
 `npzkit.maintenance.repair`'s.
 """
 
@@ -10,11 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from npzkit.datasets import INDEX_NAME
-from npzkit.datasets.opening import holds_index, is_sharded
-from npzkit.datasets.shard_names import attempt_of, is_index
+from npzkit.datasets.opening import sharded_folder
 from npzkit.errors import Advice, UnsupportedError
-from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
 from npzkit.maintenance import repair as single
 from npzkit.maintenance.findings import RepairReport
@@ -138,23 +135,6 @@ def repair(
         threads=threads, lock_timeout=lock_timeout, progress=progress,
         storage_options=storage_options,
     )  # fmt: skip
-
-
-def sharded_folder(file: Any, storage_options: Mapping[str, Any] | None = None) -> str:
-    """Return the folder of a sharded archive, also for its index; empty for other archives."""
-    place = find_location(file, storage_options)
-    path = str(place) if isinstance(place, Location) else os.fsdecode(place)
-    folder, name = os.path.split(path)
-    if name != INDEX_NAME:
-        return path if holds_index(path) else ""
-    folder = folder or os.curdir
-    if isinstance(place, Location):
-        return folder if is_sharded(place) else ""
-    # Of a damaged archive with this name, the shards beside it tell what it was.
-    is_found = os.path.isfile(path) and is_index(
-        path, if_damaged=any(map(attempt_of, os.listdir(folder)))
-    )
-    return folder if is_found else ""
 
 
 def not_repaired(folder: str) -> UnsupportedError:

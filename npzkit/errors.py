@@ -137,7 +137,8 @@ SAVE_PARTIAL = Advice(
     "npzkit repair FILE -o OTHER --keep-partial mask",
 )
 REST_SAVED = SAVE_PARTIAL + " saves the other values"
-DAMAGED = "The file is damaged, or a faulty program wrote it: download it or create it again."
+GET_AGAIN = "Download it, create it again or restore a backup"
+DAMAGED = f"The file is damaged, or a faulty program wrote it. {GET_AGAIN}."
 DAMAGED_END = f"{DAMAGED} " + SAVE_SOUND + " saves the members that are sound."
 """The remedy if an archive cannot be opened, but has members that can be read."""
 READ_DIFFERENTLY = (

@@ -17,11 +17,10 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.coding import STORED
-from npzkit.errors import SAVE_PARTIAL, Advice, NotMappableError, NpzkitError
+from npzkit.errors import DAMAGED, SAVE_PARTIAL, Advice, NotMappableError, NpzkitError
 from npzkit.files.source import Source, SourceFile
 from npzkit.format.array import read_header
 from npzkit.format.header import CUT_HEADER_REMEDY, MAGIC_PREFIX, NpyHeader
-from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.member import MemberReader
@@ -131,7 +130,7 @@ class NpyContents(OpenedArchive):
 
     def explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         # Unlike of a member, its rows can be saved.
-        is_cut = error.remedy == DAMAGED_REMEDY and error.what.startswith("EOF")
+        is_cut = error.remedy == DAMAGED and error.what.startswith("EOF")
         if is_cut or error.what == BYTES_FOLLOW:
             header = _header_at(self.source, error.offset or 0, self.reader.header_limit)
             if is_cut:

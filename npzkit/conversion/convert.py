@@ -44,6 +44,7 @@ from npzkit.conversion.read_back import compare
 from npzkit.conversion.refusals import Claims, fitting_arrays, size_of
 from npzkit.datasets.opening import is_npy, is_sharded, is_zarr, open
 from npzkit.errors import (
+    GET_AGAIN,
     SKIP,
     ConversionError,
     FormatError,
@@ -97,7 +98,7 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
-_MAKE_AGAIN = "If the file is cut off or damaged, download it or create it again."
+_MAKE_AGAIN = f"If the file is cut off or damaged: {GET_AGAIN}."
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 

@@ -23,7 +23,7 @@ import scipy.io.matlab
 from npzkit import format as npy
 from npzkit.conversion.arrays import Array, Contents, FileOptions, Say, is_c_number, unreadable
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import AS_MATLAB_7, SKIP, ConversionError, FormatError, format_dtype
+from npzkit.errors import AS_MATLAB_7, GET_AGAIN, SKIP, ConversionError, FormatError, format_dtype
 
 PADS_TEXT = True
 """Text is padded with spaces, and arrays have two axes at least."""
@@ -135,7 +135,7 @@ def _checked(length: int, position: int, size: int) -> int:
     if position + length > size:
         raise FormatError(
             "the file is cut off or damaged: a variable extends past the end of the file",
-            offset=position, remedy="Download it or create it again.",
+            offset=position, remedy=f"{GET_AGAIN}.",
         )  # fmt: skip
     return length
 

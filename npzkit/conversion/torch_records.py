@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from npzkit.conversion.refusals import Claims
-from npzkit.errors import ChecksumError, FormatError, UnsupportedError
+from npzkit.errors import GET_AGAIN, ChecksumError, FormatError, UnsupportedError
 
 _LOCAL_HEADER = struct.Struct("<26xHH")
 _PIECE_SIZE = 1 << 20
@@ -29,7 +29,7 @@ _WIDTHS = {
     "QUInt2x4Storage": 1, "UntypedStorage": 1,
 }  # fmt: skip
 """Bytes of a value in a storage, by the name of its class."""
-_REMEDY = "Download it or create it again."
+_REMEDY = f"{GET_AGAIN}."
 
 
 def check_records(path: str, claims: Claims) -> bool:

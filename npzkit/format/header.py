@@ -26,6 +26,8 @@ import numpy as np
 
 from npzkit.errors import (
     COPIED_AS_TEXT,
+    DAMAGED,
+    GET_AGAIN,
     SAVE_PARTIAL,
     Advice,
     LimitExceededError,
@@ -35,22 +37,20 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.format.descr import descr_to_dtype
-from npzkit.format.literal import DAMAGED_REMEDY, MAX_DIGITS, parse_literal
+from npzkit.format.literal import MAX_DIGITS, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE, MAX_DIMENSIONS
 
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
 _CUT_REMEDY = (
-    "The file is truncated: download it or create it again, or save its complete rows: "
-    + SAVE_PARTIAL
-    + "."
+    f"The file is truncated. {GET_AGAIN}, or save its complete rows: " + SAVE_PARTIAL + "."
 )
 _CUT_WHOLE_REMEDY = (
-    "The file is truncated: download it or create it again. Of a scalar or an array in Fortran "
+    f"The file is truncated. {GET_AGAIN}. Of a scalar or an array in Fortran "
     "order, repair keeps nothing."
 )
-CUT_HEADER_REMEDY = "The file is truncated in its header: download it or create it again."
+CUT_HEADER_REMEDY = f"The file is truncated in its header. {GET_AGAIN}."
 _CHOOSE_VERSION = "Omit the version to let npzkit choose it."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
@@ -131,7 +131,7 @@ def check_version(version: object, *, remedy: str | None = None) -> None:
         raise (_UnknownVersionError if is_newer else NpyFormatError)(
             f"we only support format version (1,0), (2,0), and (3,0), not {version}",
             found=version,
-            remedy=remedy or "Download the file or create it again; or it needs a newer npzkit.",
+            remedy=remedy or f"{GET_AGAIN}; or it needs a newer npzkit.",
         )
 
 
@@ -162,8 +162,7 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
             Advice("the magic string is not correct", "it is named .npy, but is no .npy file"),
             found=prefix[:6],
             expected=MAGIC_PREFIX,
-            remedy="Download the file or create it again; if the member is no array, "
-            "npz.stream(key) reads it.",
+            remedy=f"{GET_AGAIN}; if the member is no array, npz.stream(key) reads it.",
         )
     if len(prefix) < MAGIC_LEN:
         raise end_of_data("magic string", MAGIC_LEN, len(prefix))
@@ -242,7 +241,7 @@ def _parse(data: bytes) -> NpyHeader:
     try:
         return _parse_at_length(data)
     except NpyFormatError as error:
-        error.remedy = error.remedy or DAMAGED_REMEDY
+        error.remedy = error.remedy or DAMAGED
         raise
 
 
@@ -334,7 +333,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
             f"the array claims {count} items without bytes", found=shape,
-            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
+            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED,
         )  # fmt: skip
     # NumPy counts empty dimensions as one for this limit.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:

@@ -21,12 +21,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from npzkit.errors import NpyFormatError
+from npzkit.errors import DAMAGED, NpyFormatError
 from npzkit.limits import MAX_DESCR_DEPTH
-
-DAMAGED_REMEDY = (
-    "The file is damaged, or a faulty program wrote it: download it or create it again."
-)
 
 MAX_DIGITS = 20
 """Digits of 2**64. This limits ``int()``, whose time is quadratic in the digits."""
@@ -116,7 +112,7 @@ class _Parser:
             f"Cannot parse header: its text is not a valid literal at character {self.start}",
             found=self.text[self.start : self.start + 40].strip() or "the end of the header",
             expected=expected,
-            remedy=DAMAGED_REMEDY,
+            remedy=DAMAGED,
         )
 
     def value(self, depth: int) -> Any:

@@ -15,6 +15,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.coding import STORED
 from npzkit.errors import (
     COPIED_AS_TEXT,
+    GET_AGAIN,
     SAVE_PARTIAL,
     TO_UNDO,
     Advice,
@@ -158,13 +159,12 @@ def _save_rows(source: Source, path: str, limits: Limits, sink: Sink, output: st
 
 def _no_rows(reader: MemberReader, entry: Entry, size: int) -> NpzkitError:
     """Return why no rows of a .npy file of so many bytes are saved."""
-    again = "Download it or create it again."
     whole = entry._replace(compressed_size=size, uncompressed_size=size, end_offset=size)
     try:
         header = member_header(reader, whole, 0)
     except NpzkitError as error:
         error.what = f"nothing can be saved: {error.what}"
-        error.remedy = error.remedy if error.remedy == COPIED_AS_TEXT else again
+        error.remedy = error.remedy if error.remedy == COPIED_AS_TEXT else f"{GET_AGAIN}."
         return error
     if header.dtype.hasobject:
         return UnsupportedError(
@@ -173,7 +173,8 @@ def _no_rows(reader: MemberReader, entry: Entry, size: int) -> NpzkitError:
     if header.data_offset + header.nbytes <= size:
         return UnsupportedError("there is nothing to repair: the .npy file is complete")
     why = "is in Fortran order" if header.fortran_order else "has no complete row"
-    return ZipFormatError(f"nothing can be saved: the truncated .npy file {why}", remedy=again)
+    what = f"nothing can be saved: the truncated .npy file {why}"
+    return ZipFormatError(what, remedy=f"{GET_AGAIN}.")
 
 
 def _checked_path(path: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.coding import DEFLATED
 from npzkit.errors import (
+    GET_AGAIN,
     SAVE_PARTIAL,
     Advice,
     NpzkitError,
@@ -270,7 +271,7 @@ class Salvage:
                 if "npzkit.repair" in (error.remedy or ""):
                     # It was followed.
                     error.what = f"nothing can be saved: no complete member was found; {error.what}"
-                    error.remedy = "Download it or create it again."
+                    error.remedy = f"{GET_AGAIN}."
                 raise
         told = self.sound.keys() | {lost.key for lost in self.lost}
         at_end = displaced(self.source)

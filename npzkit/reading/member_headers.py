@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from npzkit.errors import NpyFormatError, NpzkitError
+from npzkit.errors import DAMAGED, NpyFormatError, NpzkitError
 from npzkit.format.header import (
     MAGIC_LEN,
     MAGIC_PREFIX,
@@ -20,7 +20,6 @@ from npzkit.format.header import (
     header_size,
     parse_header,
 )
-from npzkit.format.literal import DAMAGED_REMEDY
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.local_header import find_data
@@ -28,7 +27,7 @@ from npzkit.zip.local_header import find_data
 if TYPE_CHECKING:
     from npzkit.zip.member_stream import MemberStream
 
-_end_of_member = functools.partial(end_of_data, remedy=DAMAGED_REMEDY)
+_end_of_member = functools.partial(end_of_data, remedy=DAMAGED)
 """Of a file that is complete: `npzkit.repair` saves no rows of its members."""
 
 BYTES_FOLLOW = "bytes follow the array"

@@ -33,7 +33,7 @@ from npzkit.codecs.coding import (
     CHUNKED,
     STORED,
 )  # fmt: skip
-from npzkit.errors import REST_SAVED, ChecksumError
+from npzkit.errors import GET_AGAIN, REST_SAVED, ChecksumError
 from npzkit.zip.entries import Entry
 
 _LISTED = {STORED, *CHUNKED}
@@ -110,7 +110,7 @@ class ChunkList(NamedTuple):
             offset=offset,
             found=found,
             expected=f"CRC-32 {self.crc32s[number]:08x}",
-            remedy="Download it or create it again; " + REST_SAVED + ".",
+            remedy=f"{GET_AGAIN}; " + REST_SAVED + ".",
         )
         error.chunk = number + 1
         return error

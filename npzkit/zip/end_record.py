@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from npzkit.errors import (
     AS_MATLAB_7,
+    GET_AGAIN,
     READ_DIFFERENTLY,
     SAVE_PARTIAL,
     SAVE_SOUND,
@@ -435,9 +436,7 @@ def kind_of(head: bytes, size: int, path: object) -> OtherFile:
     What to do about it depends on whether it is at a path or at a URL.
     """
     if not head:
-        return OtherFile(
-            head, "the file is empty", remedy="Download it or create it again.", is_damage=True
-        )
+        return OtherFile(head, "the file is empty", remedy=f"{GET_AGAIN}.", is_damage=True)
     if _is_safetensors(head, size):
         return OtherFile(
             head, "it is a safetensors file", remedy=TO_CONVERT, suffix=".safetensors"

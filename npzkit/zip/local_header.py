@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from npzkit.codecs.coding import MAX_RATIOS, STORED
 from npzkit.errors import (
+    GET_AGAIN,
     READ_DIFFERENTLY,
     REPAIR,
     SAVE_SOUND,
@@ -147,7 +148,7 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
             offset=offset,
             found=f"{found:08x}",
             expected=f"{entry.crc32:08x}",
-            remedy="Download it or create it again; " + AS_IT_IS + ".",
+            remedy=f"{GET_AGAIN}; " + AS_IT_IS + ".",
         )
 
 
@@ -317,7 +318,7 @@ def _crc_differs(entry: Entry, found: int) -> ChecksumError:
     remedy = (
         "If the flush of a map was interrupted, " + REPAIR + " completes it"
         if is_mappable
-        else "Download it or create it again"
+        else GET_AGAIN
     )
     return ChecksumError(
         "the local header and the central directory disagree on the CRC-32",

@@ -242,7 +242,7 @@ def test_whole_reads_name_the_chunk(read, place, tmp_path):
     assert (error.key, error.chunk, error.offset) == ("large", number + 1, begin)
     assert f"chunk {number + 1} of 10 is damaged" in str(error)
     if place == 1000 and read != "lazy":
-        assert error.remedy.startswith("Download it or create it again")
+        assert error.remedy.startswith("Download it, create it again or restore a backup")
 
 
 def test_sound_chunks_of_a_damaged_member_are_not_blamed(tmp_path):

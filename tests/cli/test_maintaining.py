@@ -508,9 +508,8 @@ def test_a_damaged_array_without_chunks_has_a_next_step(cli, folder):
     np.savez("n.npz", **{"a b": np.arange(5.0), "c": np.ones(3)})
     damage(folder / "n.npz", "a b", 3)
     found, read = cli("verify", "n.npz"), cli("show", "n.npz", "a b")
-    remedy = (
-        "Download it or create it again; npzkit extract n.npz 'a b' --no-verify writes it as it is."
-    )
+    remedy = "Download it, create it again or restore a backup; "
+    remedy += "npzkit extract n.npz 'a b' --no-verify writes it as it is."
     remedy = remedy.replace("'a b'", as_word("a b"))
     assert found.out.splitlines()[0].endswith(remedy)
     assert read.err.strip().endswith(remedy)

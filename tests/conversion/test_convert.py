@@ -1316,7 +1316,9 @@ def test_what_to_do_instead(here, src, dst, what, follow):
 
 
 @pytest.mark.slow
-@pytest.mark.remedy("If the file is cut off or damaged, download it or create it again.")
+@pytest.mark.remedy(
+    "If the file is cut off or damaged: Download it, create it again or restore a backup."
+)
 def test_what_to_do_with_a_cut_off_file(here):
     """The error of a library says it too; a part of an archive is one, whatever its name."""
     npzkit.save("a.npz", {"x": np.arange(3), "y": np.zeros(1000)})
@@ -1324,7 +1326,10 @@ def test_what_to_do_with_a_cut_off_file(here):
         npzkit.convert("a.npz", f"a.{suffix}")
         data = Path(f"a.{suffix}").read_bytes()
         Path(f"cut.{suffix}").write_bytes(data[: len(data) // 2])
-        with pytest.raises(FormatError, match="cut off or damaged, download it or create it again"):
+        with pytest.raises(
+            FormatError,
+            match="cut off or damaged: Download it, create it again or restore a backup",
+        ):
             npzkit.convert(f"cut.{suffix}", "b.npz")
         Path(f"cut.{suffix}").write_bytes(data)
         npzkit.convert(f"cut.{suffix}", "b.npz")

@@ -221,8 +221,12 @@ def test_many_variables_take_linear_time(here, monkeypatch):
     "change",
     [
         "kind",
-        pytest.param("length", marks=pytest.mark.remedy("Download it or create it again.")),
-        pytest.param("end", marks=pytest.mark.remedy("Download it or create it again.")),
+        pytest.param(
+            "length", marks=pytest.mark.remedy("Download it, create it again or restore a backup.")
+        ),
+        pytest.param(
+            "end", marks=pytest.mark.remedy("Download it, create it again or restore a backup.")
+        ),
     ],
 )
 def test_damaged_matlab(here, change):

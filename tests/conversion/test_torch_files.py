@@ -223,7 +223,12 @@ def test_a_file_whose_name_says_another_format(here):
 
 @pytest.mark.parametrize(
     "is_zip",
-    [pytest.param(True, marks=pytest.mark.remedy("Download it or create it again.")), False],
+    [
+        pytest.param(
+            True, marks=pytest.mark.remedy("Download it, create it again or restore a backup.")
+        ),
+        False,
+    ],
 )
 def test_a_damaged_file(here, is_zip):
     """A file that was cut off, or is none of torch.save, is an error of npzkit that names it.
@@ -278,7 +283,7 @@ def test_a_record_that_is_too_short(here):
     assert np.array_equal(npzkit.load_tree("b.npz")["w"], WEIGHT.numpy())
 
 
-@pytest.mark.remedy("Download it or create it again.")
+@pytest.mark.remedy("Download it, create it again or restore a backup.")
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_record_whose_checksum_differs(here, method):
     """One wrong bit of a tensor is found, and the record named."""

@@ -1336,7 +1336,9 @@ def test_a_npy_file_that_is_cut_off(paths):
     assert npzkit.load(path).shape == (10, 10)
 
 
-@pytest.mark.remedy("The file is truncated in its header: download it or create it again.")
+@pytest.mark.remedy(
+    "The file is truncated in its header. Download it, create it again or restore a backup."
+)
 @pytest.mark.parametrize("size", [7, 9, 50])
 def test_a_npy_file_that_is_cut_off_in_its_header(paths, size):
     """No repair is advised, which could save nothing; the whole file is read once it is back."""
@@ -1350,7 +1352,7 @@ def test_a_npy_file_that_is_cut_off_in_its_header(paths, size):
     assert npzkit.load(path).tolist() == list(range(10))
 
 
-@pytest.mark.remedy("Download it or create it again.")
+@pytest.mark.remedy("Download it, create it again or restore a backup.")
 @pytest.mark.parametrize("size", [40, 600])
 def test_repair_of_a_file_without_a_member(paths, size):
     """The error does not advise the call that raised it."""

@@ -23,7 +23,9 @@ def read(data):
     [
         pytest.param(
             X.replace(b"NUMPY\1", b"NUMPY\7"),
-            marks=pytest.mark.remedy("or create it again; or it needs a newer npzkit."),
+            marks=pytest.mark.remedy(
+                "create it again or restore a backup; or it needs a newer npzkit."
+            ),
         ),
         pytest.param(
             X.replace(b"NUMPY", b"NUMPI"),
@@ -32,7 +34,7 @@ def read(data):
         *(
             pytest.param(
                 damaged,
-                marks=pytest.mark.remedy("The file is damaged, or a faulty program wrote it: "),
+                marks=pytest.mark.remedy("The file is damaged, or a faulty program wrote it. "),
             )
             for damaged in (X.replace(b"descr", b"dascr"), X.replace(b"{", b"["), X[:-8])
         ),

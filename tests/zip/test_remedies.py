@@ -114,7 +114,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.remedy("a faulty program wrote it: download it or create it again.")
+@pytest.mark.remedy("a faulty program wrote it. Download it, create it again or restore a backup.")
 @pytest.mark.parametrize("case", DAMAGED)
 def test_a_damaged_file_is_downloaded_again(path, case):
     """The sound file in its place is read."""
@@ -125,7 +125,7 @@ def test_a_damaged_file_is_downloaded_again(path, case):
 
 
 @pytest.mark.remedy(
-    "create it again. npzkit.repair(path, output) saves the members that are sound."
+    "restore a backup. npzkit.repair(path, output) saves the members that are sound."
 )
 @pytest.mark.parametrize(
     "data",
@@ -307,7 +307,7 @@ def test_a_wrong_checksum(path, wrong, method):
     assert read(path) == X.tolist()
 
 
-@pytest.mark.remedy("Download it or create it again")
+@pytest.mark.remedy("Download it, create it again or restore a backup")
 def test_a_damaged_array(path):
     """It can be looked at; the sound file in its place is read."""
     path.write_bytes(SOUND.replace(DATA, DATA[:-1] + b"\1", 1))
@@ -371,7 +371,9 @@ def test_attributes_that_are_too_long(path, attrs):
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b"", marks=pytest.mark.remedy("Download it or create it again.")),
+        pytest.param(
+            b"", marks=pytest.mark.remedy("Download it, create it again or restore a backup.")
+        ),
         pytest.param(b"<html>404</html>", marks=pytest.mark.remedy("Download it again.")),
         pytest.param(bytes(3000), marks=pytest.mark.remedy("Download it again.")),
         pytest.param(

@@ -30,7 +30,8 @@ from npzkit.format.array import array_bytes, npy_header
 from npzkit.format.header import PREFIX_SIZE, NpyHeader
 from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import parse_attrs
-from npzkit.members.tensors import as_rows, restored_dtype
+from npzkit.members.rows import as_rows
+from npzkit.members.tensors import restored_dtype
 from npzkit.reading.member_headers import is_array, read_stream_header
 from npzkit.zip.chunk_list import ChunkList
 from npzkit.zip.chunks import CompressedChunks

@@ -20,7 +20,7 @@ from npzkit.errors import REPLACE, UnsupportedError
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX, check_key, missing, taken
 from npzkit.members.metadata import FLAT, PARTS_ATTRIBUTE, TREE_KEY, nested_data, user_attrs
-from npzkit.members.tensors import as_rows
+from npzkit.members.rows import as_rows
 from npzkit.stores.objects import Objects
 
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)

@@ -19,7 +19,7 @@ import numpy as np
 
 from npzkit.errors import ClosedArchiveError
 from npzkit.format.array import data_pieces
-from npzkit.members.tensors import as_rows
+from npzkit.members.rows import as_rows
 from npzkit.writing.create_arguments import Plan
 
 BLOCK_SIZE = 1 << 24

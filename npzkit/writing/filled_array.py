@@ -28,7 +28,7 @@ from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.block_reading import chunk_crc32s_at
 from npzkit.files.disk import File, mapped
 from npzkit.files.sink import Sink
-from npzkit.members.tensors import assigned
+from npzkit.members.rows import assigned
 from npzkit.writing import created_array
 from npzkit.writing.create_arguments import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range

@@ -14,7 +14,7 @@ import numpy as np
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
-from npzkit.members.tensors import assigned
+from npzkit.members.rows import assigned
 from npzkit.writing.array_bytes import prepare_header
 from npzkit.writing.create_arguments import Plan
 from npzkit.writing.created_array import CreatedArray, broadcast, row_range

@@ -21,7 +21,7 @@ CORE = {
 """The rooms of the core. `npzkit.__init__` and `drop_ins` are the front door; others are wings."""
 FRONT = {"", "__main__", "drop_ins"}
 IMPLEMENTS = {
-    "stores": {"files"}, "datasets": {"archive"}, "trees": {"archive", "members"},
+    "stores": {"files"}, "datasets": {"archive", "members"}, "trees": {"archive", "members"},
     "conversion": {"maintenance"},
 }  # fmt: skip
 """A wing that implements the interfaces of a room of the core imports that room; and to convert

@@ -374,6 +374,7 @@ class NpzkitError(Exception):
     """Whether the file may be sound, but is none of npzkit's: of another format, or encrypted."""
     _suffix: str = ""
     """That of files of the other format, if `npzkit.convert` reads it."""
+    _found_at: str = "at"
 
     def __init__(
         self,
@@ -425,7 +426,7 @@ class NpzkitError(Exception):
         if self.key is not None:
             where.append(f"key {shown_value(self.key)}")
         if self.offset is not None:
-            where.append(f"at byte {self.offset}")
+            where.append(f"{self._found_at} byte {self.offset}")
         text = self.what + (f" ({', '.join(where)})" if where else "") + values_text(self)
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
@@ -560,6 +561,7 @@ class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
 
     is_damage = True
     chunk: int | None = None
+    _found_at = "in the data from"
 
 
 class AmbiguousArchiveError(NpzkitError, ValueError):

@@ -323,7 +323,7 @@ def test_every_error_says_what_where_and_what_to_do(case, tmp_path):
     assert text.startswith(error.what)
     assert len(text.splitlines()) == 1
     parts = {
-        "path": repr(str(path)), "key": f"key {error.key!r}", "offset": f"at byte {error.offset}",
+        "path": repr(str(path)), "key": f"key {error.key!r}", "offset": f" byte {error.offset}",
         "found": f"found {errors.shown_value(error.found)}",
         "expected": f"expected {errors.shown_value(error.expected)}", "remedy": f". {error.remedy}",
     }  # fmt: skip
@@ -395,7 +395,8 @@ def test_messages_attributes_and_pickling(cls):
     error = cls(
         "it is wrong", path="a.npz", key="w", offset=7, found=b"x", expected=3, remedy="Repair it."
     )
-    text = "it is wrong (in 'a.npz', key 'w', at byte 7): found b'x', expected 3. Repair it."
+    where = "in the data from" if cls is errors.ChecksumError else "at"
+    text = f"it is wrong (in 'a.npz', key 'w', {where} byte 7): found b'x', expected 3. Repair it."
     assert str(error) == text
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is cls

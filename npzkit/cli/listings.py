@@ -433,8 +433,8 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     if len(members) != all_count:
         count = f"{len(members):,} of {count}"
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
-    taken = f"{format_size(compressed_size)}{ratio} of the file's {format_size(file_size)}"
-    return f"{count}, {format_size(size)}, {taken}"
+    taken = f"in the file {format_size(compressed_size)}{ratio}"
+    return f"{count}, {format_size(size)}, {taken}; the file has {format_size(file_size)}"
 
 
 def _unused_size(npz: npzkit.NpzFile, members: Sequence[Member]) -> int:

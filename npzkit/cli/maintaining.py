@@ -372,7 +372,8 @@ def _verified(
 )  # fmt: skip
 @click.option(
     "--keep-partial", type=click.Choice(["mask", "drop"]),
-    help="Keep what is left of damaged arrays: mask lost values, or drop their rows.",
+    help="Keep what is left of damaged arrays: mask lost values, or drop "
+    "their rows. Of an array that is cut off, either keeps the rows that are there.",
 )  # fmt: skip
 @recursive_option
 @click.option("--overwrite", is_flag=True, help="Replace OUTPUT if it exists.")

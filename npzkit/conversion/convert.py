@@ -98,7 +98,7 @@ class ConvertReport(NamedTuple):
     skipped: Mapping[str, str]
 
 
-_MAKE_AGAIN = f"If the file is cut off or damaged: {GET_AGAIN}."
+_PERHAPS_DAMAGED = f"It may be cut off or damaged. {GET_AGAIN}."
 _SHOWN_LENGTH = 200
 """Characters of a library's message that are quoted."""
 
@@ -551,9 +551,9 @@ def _explaining(file: str, output: str, raised: list[BaseException]) -> Iterator
         text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
         is_reading = isinstance(error, foreign_process.LibraryError)
         raise FormatError(
-            f"the file cannot be converted to {output!r}: {text}",
+            f"the file cannot be {'read' if is_reading else f'converted to {output!r}'}: {text}",
             path=shown_url(file),
-            remedy=_MAKE_AGAIN if is_reading else None,
+            remedy=_PERHAPS_DAMAGED if is_reading else None,
         ) from error
 
 

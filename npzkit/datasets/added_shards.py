@@ -26,8 +26,8 @@ from npzkit.stores.objects import Objects
 _NO_LIMITS = Limits(header_size=None, metadata_size=None)
 
 _REPLACE_ATTRS = (
-    "Pass overwrite=True to add(), which removes its attributes, and attrs=npz.info(key).attrs to "
-    "keep them; or use another key."
+    "To replace it: add(key, array, overwrite=True), with attrs=npz.info(key).attrs to keep its "
+    "attributes. Or use another key."
 )
 
 

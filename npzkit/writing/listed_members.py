@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 _REPLACE_ATTRS = (
-    "Pass overwrite=True to add(), which removes its attributes, and attrs=writer.attrs(key) to "
-    "keep them; or use another key."
+    "To replace it: add(key, array, overwrite=True), with attrs=writer.attrs(key) to keep its "
+    "attributes. Or use another key."
 )
 
 

@@ -316,7 +316,7 @@ def test_ls_tells_the_size_of_the_file(cli, model, process):
     """The size of the file itself is beside the sums, in bytes with --json; of a pipe too."""
     size = os.path.getsize(model)
     shown = npzkit.errors.format_size(size)
-    assert re.search(rf", [^,]* \(.* %\) of the file's {shown}\n", cli("ls", model).out)
+    assert re.search(rf", in the file [^,]* \(.* %\); the file has {shown}\n", cli("ls", model).out)
     assert cli("ls", model, "--json").json()[0]["size"] == size
     assert process("ls", "-", "--json", input=model.read_bytes()).json()[0]["size"] == size
 

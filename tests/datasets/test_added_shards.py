@@ -84,11 +84,11 @@ def test_numbers_of_nested_data_are_replaced_only_if_that_is_said(tmp_path):
     assert npzkit.load_tree(step)["opt"] == {"lr": 3}
 
 
-@pytest.mark.remedy("which removes its attributes, and attrs=npz.info(key).attrs to keep them")
+@pytest.mark.remedy("with attrs=npz.info(key).attrs to keep its attributes.")
 def test_attributes_are_kept_if_that_is_said(folder):
     """The error for a key with attributes says that they go, and how they stay."""
     with npzkit.open(folder) as npz, npzkit.ShardedWriter(folder, mode="a") as writer:
-        with pytest.raises(KeyExistsError, match="removes its attributes"):
+        with pytest.raises(KeyExistsError, match="to keep its attributes"):
             writer["log"] = np.zeros(1)
         writer.add("log", np.zeros(1), attrs=npz.info("log").attrs, overwrite=True)
     with npzkit.open(folder) as npz:

@@ -7,6 +7,7 @@ class                      raised when                     is also a
 `FormatError`              bytes do not follow the format  ``ValueError``
 `NpyFormatError`           ... in an NPY header or array   ``ValueError``
 `ZipFormatError`           ... in the zip container        ``zipfile.BadZipFile``
+`NotAnArchiveError`        the file is of another kind     ``zipfile.BadZipFile``
 `IndexFormatError`         ... in the index of many files  ``ValueError``
 `ChecksumError`            a CRC-32 differs                ``zipfile.BadZipFile``
 `AmbiguousArchiveError`    programs would disagree on it   ``ValueError``
@@ -66,10 +67,10 @@ __all__ = [
     "ClosedArchiveError", "ConversionError", "DamagedCheckpointError", "DamagedCheckpointWarning",
     "DifferentFilesError", "FormatError", "IndexFormatError", "KeyExistsError",
     "LimitExceededError", "MadeUpDimensionsWarning", "MemberNotFoundError", "MissingShardError",
-    "NoCheckpointError", "NoDataError", "NotAnArrayError", "NotMappableError", "NpyFormatError",
-    "NpzkitError", "OutdatedArraysError", "PickleRefusedError", "StaleArchiveError",
-    "TornArchiveWarning", "TreeMismatchError", "TreeMismatchWarning", "UnsafeNameError",
-    "UnsupportedError", "UnversionedFileWarning", "ZipFormatError",
+    "NoCheckpointError", "NoDataError", "NotAnArchiveError", "NotAnArrayError", "NotMappableError",
+    "NpyFormatError", "NpzkitError", "OutdatedArraysError", "PickleRefusedError",
+    "StaleArchiveError", "TornArchiveWarning", "TreeMismatchError", "TreeMismatchWarning",
+    "UnsafeNameError", "UnsupportedError", "UnversionedFileWarning", "ZipFormatError",
 ]  # fmt: skip
 
 
@@ -548,6 +549,10 @@ class ZipFormatError(FormatError, zipfile.BadZipFile):
     """The file is not a valid zip archive."""
 
     _usual_remedy = DAMAGED
+
+
+class NotAnArchiveError(ZipFormatError):
+    """The file is of another kind; that is damage if it may be what is left of an archive."""
 
 
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):

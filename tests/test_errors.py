@@ -34,7 +34,7 @@ BASES = {
     "LimitExceededError": ValueError, "PickleRefusedError": ValueError, "UnsafeNameError": ValueError,
     "MemberNotFoundError": KeyError, "ClosedArchiveError": ValueError, "StaleArchiveError": ValueError,
     "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
-    "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
+    "NotAnArchiveError": errors.ZipFormatError, "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
     "ConversionError": ValueError, "NoCheckpointError": KeyError,
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
     "OutdatedArraysError": ValueError, "IndexFormatError": errors.FormatError,
@@ -200,7 +200,7 @@ CASES = {
         "path found expected remedy",
     ),
     "no archive": Case(
-        errors.ZipFormatError, lambda path: read(path, b"<html>404 Not Found</html>"),
+        errors.NotAnArchiveError, lambda path: read(path, b"<html>404 Not Found</html>"),
         "path found expected remedy",
     ),
     "local header": Case(
@@ -562,8 +562,8 @@ def test_a_message_names_the_first_of_many_keys():
 
 
 DAMAGE = {
-    "FormatError", "NpyFormatError", "IndexFormatError", "ZipFormatError", "ChecksumError",
-    "AmbiguousArchiveError", "NoDataError", "MissingShardError", "DamagedCheckpointError",
+    "FormatError", "NpyFormatError", "IndexFormatError", "ZipFormatError", "NotAnArchiveError",
+    "ChecksumError", "AmbiguousArchiveError", "NoDataError", "MissingShardError", "DamagedCheckpointError",
 }  # fmt: skip
 
 
@@ -617,9 +617,13 @@ def test_what_a_file_claims_can_be_damage(data, limits, is_damage):
     ],
 )  # fmt: skip
 def test_a_file_of_another_format_is_no_damage(data, is_damage):
-    """A program that removes what is damaged keeps files that are sound, but no archives."""
+    """A program that removes what is damaged keeps files that are sound, but no archives.
+
+    A part of an archive is no file of another kind.
+    """
     with pytest.raises(errors.ZipFormatError) as caught:
         npzkit.open(data)
+    assert isinstance(caught.value, errors.NotAnArchiveError) == (data != b"PK\3\4")
     assert caught.value.is_damage == is_damage
     assert pickle.loads(pickle.dumps(caught.value)).is_damage == is_damage
 

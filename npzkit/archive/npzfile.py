@@ -252,6 +252,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the archive, read-only."""
         return self._archive.metadata
 
     # -- arrays -------------------------------------------------------------

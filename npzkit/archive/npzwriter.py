@@ -236,6 +236,7 @@ class NpzWriter:
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """The metadata of the archive, which may be changed until the writer is closed."""
         values, is_open = self._archive.metadata.values, self._archive.state.is_open
         return values if is_open else cast("dict[str, Any]", MappingProxyType(values))
 

@@ -70,7 +70,7 @@ def save(
     ----------
     file : path, URL or file object
         A path is used as it is; ``.npz`` is not appended. URLs are as in
-        `NpzWriter`.
+        `NpzWriter`, whose ``mode="x"`` refuses a file that exists.
     arrays : mapping of str to array-like, or a tree
         Arrays by key, written in this order. Keys such as ``"file"`` and
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and

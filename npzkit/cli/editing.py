@@ -288,8 +288,8 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
     Damaged arrays can be removed too, so that the others are a sound archive. If one
     KEY is not found, nothing is removed. The bytes stay in the file until more than
-    half of it is unused, or npzkit repack rewrites it: to get rid of secrets or
-    pickles, repack. FILE may be the folder of a sharded archive.
+    half of it is unused, its first array is removed, or npzkit repack rewrites it: to
+    get rid of secrets or pickles, repack. FILE may be the folder of a sharded archive.
 
     Example: npzkit rm model.npz bias
     """

@@ -20,6 +20,7 @@ from npzkit.errors import (
     TORCH_TO_CONVERT,
     Advice,
     AmbiguousArchiveError,
+    NotAnArchiveError,
     UnsupportedError,
     ZipFormatError,
 )
@@ -383,7 +384,7 @@ def not_an_archive(source: Source) -> ZipFormatError:
     is_named_npy = str(source.shown_path).lower().endswith(".npy") and kind not in _OTHER_FILES[:1]
     # A path as bytes is a text too.
     remedy = _NO_PATH if is_short and kind.remedy in ("", _AS_TEXT) else kind.remedy or None
-    error = ZipFormatError(
+    error = NotAnArchiveError(
         f"not a {'.npy file' if is_named_npy else 'zip archive'}: {kind.meaning}",
         found=head[:16],
         expected="an end of central directory record",

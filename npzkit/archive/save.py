@@ -81,7 +81,8 @@ def save(
         tuple or an array is saved as well; see the notes. Tables, and arrays with units
         or coordinates of astropy, pint or xarray, are refused: the error says what to save.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
-        As in `NpzWriter`.
+        As in `NpzWriter`. What is not an array is kept in the metadata too, under
+        ``npzkit.tree``.
     attrs : mapping of str to mapping, optional
         Attributes by key: ``{"t": {"unit": "K"}}``. See `NpzWriter.add`.
     masked, strings : {"refuse", "split"}, default "refuse"

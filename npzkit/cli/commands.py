@@ -31,7 +31,7 @@ _GROUPS = {
     },
     "Check": {
         "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
-        "diff": ("diff", "Show where the arrays of A and B, or KEYS of them, differ."),
+        "diff": ("diff", "Show which arrays of A and B, or KEYS of them, differ."),
         "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
     },
     "Change": {

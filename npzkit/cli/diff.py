@@ -13,23 +13,22 @@ from npzkit.cli.messages import refusing, report_failure
 from npzkit.cli.output import ProgressBar, json_option, print_json
 from npzkit.errors import at_prompt, shown_url
 
-_OTHER_METADATA = "; metadata or attributes differ: --metadata shows them"
 _TRUSTED = " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
 
 
-def _has_other_notes(a: Any, b: Any, chosen: list[str]) -> bool:
-    """Return whether metadata, or attributes of an array of both, differ, if they can be read."""
+def _other_notes(a: Any, b: Any, chosen: list[str]) -> str:
+    """Return a clause if metadata, or attributes of an array of both, differ and can be read."""
     from npzkit.analysis.diff import differ
 
-    if differ(dict(a.metadata), dict(b.metadata)):
-        return True
+    found = ["metadata"] if differ(dict(a.metadata), dict(b.metadata)) else []
     with contextlib.suppress(npzkit.NpzkitError):
-        return any(
+        if any(
             differ(dict(a.info(key).attrs), dict(b.info(key).attrs))
             for key in chosen or a.files
             if key in a and key in b
-        )
-    return False
+        ):
+            found.append("attributes")
+    return f"; {' and '.join(found)} differ: --metadata shows them" if found else ""
 
 
 @click.command()
@@ -50,7 +49,7 @@ def diff(
     a: str, b: str, keys: tuple[str, ...], atol: float, rtol: float, fast: bool, metadata: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Show where the arrays of A and B, or KEYS of them, differ.
+    """Show which arrays of A and B, or KEYS of them, differ.
 
     KEYS may be patterns such as 'layer*/bias', and folders of keys.
 
@@ -81,7 +80,7 @@ def diff(
                 left, right, chosen or None, rtol=rtol, atol=atol, metadata=metadata,
                 verify=not fast, progress=tell,
             )  # fmt: skip
-            is_other = not metadata and _has_other_notes(left, right, chosen)
+            others = "" if metadata else _other_notes(left, right, chosen)
     except (npzkit.NpzkitError, OSError) as error:
         report_failure(error)
         return 2
@@ -90,5 +89,5 @@ def diff(
     if as_json:
         print_json({**told.as_dict(), "fast": fast})
     else:
-        click.echo(f"{told}{_TRUSTED if fast else ''}{_OTHER_METADATA if is_other else ''}")
+        click.echo(f"{told}{_TRUSTED if fast else ''}{others}")
     return 2 if report.problems else 1 if report.rows else 0

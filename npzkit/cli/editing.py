@@ -311,7 +311,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
         with npzkit.open(file) as npz:
             if is_folder or npz.archive_info().dead_size:
                 where = "shards" if is_folder else "file"
-                stays = f"; the bytes stay in the {where} until: npzkit repack {as_word(file)}"
+                stays = f"; to remove the bytes from the {where}: npzkit repack {as_word(file)}"
     _tell(file, f"removed {some_of(removed)}{stays}", as_json=as_json, removed=removed)
 
 

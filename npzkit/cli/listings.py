@@ -63,7 +63,7 @@ _STEP = 1000
 
 _NAMED_SIZE = 65_536
 """Unused bytes that are worth a line."""
-_NESTED = "npzkit.load_tree returns the data as it was saved"
+_NESTED = "npzkit.load_tree returns it, with its dicts and lists"
 
 
 def _without_note(
@@ -261,7 +261,7 @@ def _folders_in(folder: str) -> list[tuple[str, str]]:
         elif INDEX_NAME not in inside:
             count = sum(name.lower().endswith((".npz", ".npy")) for name in inside)
             if count:
-                found.append((os.path.join(path, ""), format_count(count, "file")))
+                found.append((os.path.join(path, ""), format_count(count, ".npz or .npy file")))
     return found
 
 
@@ -433,8 +433,8 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     if len(members) != all_count:
         count = f"{len(members):,} of {count}"
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
-    taken = f"in the file {format_size(compressed_size)}{ratio}"
-    return f"{count}, {format_size(size)}, {taken}; the file has {format_size(file_size)}"
+    taken = f"{format_size(compressed_size)}{ratio} in the file"
+    return f"{count}, {format_size(size)} in memory, {taken}; file size {format_size(file_size)}"
 
 
 def _unused_size(npz: npzkit.NpzFile, members: Sequence[Member]) -> int:

@@ -353,7 +353,7 @@ def _verified(
     shown = tuple(filter(is_shown, report.rows))
     for row in map(at_shell, shown):
         key = "" if row.key is None else f"{printable(row.key)}: "
-        where = "" if row.where is None else f" (at byte {row.where})"
+        where = "" if row.where is None else f" (begins at byte {row.where})"
         remedy = f". {row.remedy}" if row.remedy else ""
         lines.append(in_a_line(f"{path}: {row.severity}: {key}{row.what}{where}{remedy}"))
     if not quiet and (is_alone or verbose or not (is_ok and report._is_safe)):

@@ -269,10 +269,17 @@ def _use_of_key(name: str) -> str:
     """Return what to do with a key that was given as a file, if the command takes keys by -k."""
     context = click.get_current_context(silent=True)
     has_option = context is not None and any("-k" in one.opts for one in context.command.params)
-    if context is None or not has_option or local_path(name) is None:
+    if local_path(name) is None:
         return ""
     if re.search(r"[*?[]", name):
-        return "If it is a pattern of keys, it comes after -k."
+        is_pattern = "If it is a pattern of keys, it comes after -k."
+        return (
+            is_pattern
+            if has_option
+            else f"In quotes, a pattern is the name of one file{_ONE_FILE}."
+        )
+    if context is None or not has_option:
+        return ""
     from npzkit.datasets.opening import open_any
     from npzkit.members.metadata import TREE_KEY
     from npzkit.trees.notes import nodes_of

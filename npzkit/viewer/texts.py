@@ -106,7 +106,7 @@ def archive_html(archive: ShownArchive) -> str:
         rows.append(("unused", format_size(info.dead_size)))
     metadata, is_tree = without_note(archive.npz.metadata)
     if is_tree:
-        rows.append(("nested", "npzkit.load_tree returns the data as it was saved"))
+        rows.append(("nested", "npzkit.load_tree returns it, with its dicts and lists"))
     texts = short_texts(metadata)
     found = f"<h3>Archive</h3>{_facts(rows)}"
     return found + (f"<h3>Metadata</h3>{_facts(texts)}" if texts else "")

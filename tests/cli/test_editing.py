@@ -155,7 +155,7 @@ def test_rm_says_that_bytes_stay(cli, archive):
     """The result names the command that removes them, unless they are gone."""
     cli("add", "a.npz", "z.npy")
     found = cli("rm", "a.npz", "z")
-    assert found.out == "a.npz: removed z; the bytes stay in the file until: npzkit repack a.npz\n"
+    assert found.out == "a.npz: removed z; to remove the bytes from the file: npzkit repack a.npz\n"
     cli("repack", "a.npz")
     assert cli("rm", "a.npz", "y").out == "a.npz: removed y\n"
 

@@ -49,7 +49,7 @@ def test_ls_tells_each_array(cli, model):
     rows = cli("ls", "-l", model, env={"COLUMNS": "200"}).out.splitlines()
     assert rows[0].split()[4:7] == ["ratio", "method", "asm"]
     assert [row.split()[8 if "(100" in row else 7] for row in rows[1:3]] == ["stored", "deflated"]
-    assert totals.startswith("3 members, 157.1 KiB, ")
+    assert totals.startswith("3 members, 157.1 KiB in memory, ")
     assert metadata == r'metadata: {"step": 7, "about": "a\x9bb"}'
 
 
@@ -316,7 +316,9 @@ def test_ls_tells_the_size_of_the_file(cli, model, process):
     """The size of the file itself is beside the sums, in bytes with --json; of a pipe too."""
     size = os.path.getsize(model)
     shown = npzkit.errors.format_size(size)
-    assert re.search(rf", in the file [^,]* \(.* %\); the file has {shown}\n", cli("ls", model).out)
+    assert re.search(
+        rf" in memory, [^,]* \(.* %\) in the file; file size {shown}\n", cli("ls", model).out
+    )
     assert cli("ls", model, "--json").json()[0]["size"] == size
     assert process("ls", "-", "--json", input=model.read_bytes()).json()[0]["size"] == size
 

@@ -281,7 +281,7 @@ def test_arrays_of_a_folder_are_removed_and_renamed(folder, cli):
     shards = {path.name: path.read_bytes() for path in folder.glob("shard-*.npz")}
     assert cli("mv", folder, "w", "layer/w").out == f"{folder}: renamed w to layer/w\n"
     result = cli("rm", folder, "layer/[0-9]*")
-    assert (result.code, f"until: npzkit repack {as_word(str(folder))}" in result.out) == (0, True)
+    assert (result.code, f"shards: npzkit repack {as_word(str(folder))}" in result.out) == (0, True)
     with npzkit.open(folder) as npz:
         assert npz.files == ["layer/w"]
         assert np.array_equal(npz["layer/w"], WHOLE)

@@ -246,6 +246,7 @@ _ONE_FILE = (
     ": a command with KEYS takes one FILE, and diff two. Of several, a shell takes one after the "
     'other: for f in FILES; do npzkit COMMAND "$f" KEYS; done'
 )
+_PATTERN = "No file matches the pattern, or it is in quotes, and so the name of one file."
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive, or two to diff. npzkit ls FOLDER lists those in it, and "
@@ -271,15 +272,11 @@ def _use_of_key(name: str) -> str:
     has_option = context is not None and any("-k" in one.opts for one in context.command.params)
     if local_path(name) is None:
         return ""
-    if re.search(r"[*?[]", name):
-        is_pattern = "If it is a pattern of keys, it comes after -k."
-        return (
-            is_pattern
-            if has_option
-            else f"In quotes, a pattern is the name of one file{_ONE_FILE}."
-        )
+    is_pattern = bool(re.search(r"[*?[]", name))
     if context is None or not has_option:
-        return ""
+        return _PATTERN if is_pattern else ""
+    if is_pattern:
+        return "If it is a pattern of keys, it comes after -k."
     from npzkit.datasets.opening import open_any
     from npzkit.members.metadata import TREE_KEY
     from npzkit.trees.notes import nodes_of

@@ -103,6 +103,13 @@ def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
     assert "-k" not in cli("repack", model, "layer/*").err
 
 
+@pytest.mark.parametrize("command", ["ls", "show"])
+def test_a_pattern_of_files_in_quotes(cli, model, command):
+    """The message says why the files that match are not found."""
+    found = cli(command, model.parent / "*.npz")
+    assert (found.code, "it is in quotes, and so the name of one file." in found.err) == (2, True)
+
+
 def test_a_key_in_the_place_of_a_file(cli, model):
     """The message names the option for arrays, and show for values of nested data."""
     for key in ("top", "layer", "layer/0"):

@@ -125,7 +125,7 @@ ALLOW_PICKLE = Advice("allow_pickle=True", "--allow-pickle")
 SKIP = Advice("skip=True", "--skip")
 REPLACE = (
     "Pass " + Advice("overwrite=True to add()", "--overwrite")
-    + " to replace it, or use another key."
+    + " to replace it and its attributes, or use another key."
 )  # fmt: skip
 REMOVE_FIRST = (
     "Remove it first" + Advice(" with del", ": npzkit rm FILE KEY") + ", or use another key."

@@ -412,8 +412,12 @@ def convert(
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     # A shell's pattern may be several files.
-    taken = "It was taken for OUTPUT: convert takes one FILE." if keys else ""
-    with refusing(taken), ProgressBar("convert") as tell:
+    if keys and not overwrite and all(map(os.path.isfile, (output, *keys))):
+        raise click.UsageError(
+            f"convert takes one FILE, and {quoted(output)} was taken for OUTPUT. To make one file "
+            "of several: npzkit pack OUT FILES, with --join to join arrays that have the same key."
+        )
+    with refusing(), ProgressBar("convert") as tell:
         report = npzkit.convert(
             file, output, keys or None, zarr_format=version, dtypes=dtypes, overwrite=overwrite,
             progress=tell, **options,

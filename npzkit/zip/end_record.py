@@ -341,7 +341,7 @@ _OTHER_FILES = (
         remedy="Download the real file: git lfs pull.",
     ),
     OtherFile(b"\x1f\x8b", "it is gzip", remedy=_decompress("gzip")),
-    OtherFile(b"\x89HDF", "it is an HDF5 file", remedy=TO_CONVERT, suffix=".h5"),
+    OtherFile(b"\x89HDF", "it begins as an HDF5 file", remedy=TO_CONVERT, suffix=".h5"),
     OtherFile(b"MATLAB 5.0 MAT-f", "it is a MATLAB file", remedy=TO_CONVERT, suffix=".mat"),
     OtherFile(b"MATLAB 7.3 MAT-f", "it is a MATLAB file of version 7.3", remedy=AS_MATLAB_7),
     OtherFile(b"BZh", "it is bzip2", remedy=_decompress("bzip2")),

@@ -42,7 +42,9 @@ def test_order_is_kept(path):
         assert npz.files == ["x", "z", "y"]
 
 
-@pytest.mark.remedy("Pass overwrite=True to add() to replace it, or use another key.")
+@pytest.mark.remedy(
+    "Pass overwrite=True to add() to replace it and its attributes, or use another key."
+)
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_overwriting(path, compression):
     """overwrite=True replaces what is there, adds what is not, and counts from the commit on."""

@@ -412,7 +412,7 @@ def convert(
     # asyncio, which zarr uses, logs every task that an interrupt left undone.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     # A shell's pattern may be several files.
-    if keys and not overwrite and all(map(os.path.isfile, (output, *keys))):
+    if os.path.isfile(output) and any(key.lower().endswith(".npz") for key in keys):
         raise click.UsageError(
             f"convert takes one FILE, and {quoted(output)} was taken for OUTPUT. To make one file "
             "of several: npzkit pack OUT FILES, with --join to join arrays that have the same key."

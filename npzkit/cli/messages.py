@@ -34,7 +34,8 @@ _COMMAND = re.compile(
 """Matches commands on the file that a message is about."""
 _GUESSES = {
     "check": "verify", "delete": "rm", "merge": "pack --join", "prune": "ckpt prune",
-    "remove": "rm", "rename": "mv", "stats": "show --stats", "unpack": "extract",
+    "recover": "repair", "remove": "rm", "rename": "mv", "stats": "show --stats",
+    "steps": "ckpt ls", "unpack": "extract",
 }  # fmt: skip
 """What other programs call commands, and options that are another command's."""
 _JOINTS = re.compile(r"(\. |; |, or )")
@@ -246,7 +247,10 @@ _ONE_FILE = (
     ": a command with KEYS takes one FILE, and diff two. Of several, a shell takes one after the "
     'other: for f in FILES; do npzkit COMMAND "$f" KEYS; done'
 )
-_PATTERN = "No file matches the pattern, or it is in quotes, and so the name of one file."
+_PATTERN = (
+    "No file matches the pattern, or it is in quotes. ls, verify and pack take several files, most "
+    "other commands one."
+)
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive, or two to diff. npzkit ls FOLDER lists those in it, and "

@@ -265,8 +265,10 @@ def _apart(found: list[Packed], say: Say) -> list[Packed]:
     if not shared:
         return found
     say(
-        f"archives have the same keys, such as {printable(min(shared))!r}: before the key of each "
-        "of their arrays, and a slash, comes the name of its file"
+        f"archives have the same keys, such as {printable(min(shared))!r}: each key begins with "
+        "the name of its file and a slash. "
+        + Advice('join="concatenate"', "--join")
+        + " of pack makes one array of those with the same key"
     )
     return [packed._replace(
         prefix=f"{packed.home}/",

@@ -107,7 +107,10 @@ def test_a_pattern_of_keys_in_the_place_of_a_file(cli, model):
 def test_a_pattern_of_files_in_quotes(cli, model, command):
     """The message says why the files that match are not found."""
     found = cli(command, model.parent / "*.npz")
-    assert (found.code, "it is in quotes, and so the name of one file." in found.err) == (2, True)
+    assert (found.code, "it is in quotes. ls, verify and pack take several" in found.err) == (
+        2,
+        True,
+    )
 
 
 def test_a_key_in_the_place_of_a_file(cli, model):

@@ -730,8 +730,8 @@ def test_some_arrays_of_each_input(here):
     assert report.keys == ("a/image", "a/opt/m", "b/image", "b/image.mask", "b/opt/m")
     assert [note.replace(os.path.join("run", ""), "") for note in report.notes] == [
         "left out c.npy: it has no array that was chosen",
-        "archives have the same keys, such as 'image': before the key of each of their arrays, "
-        "and a slash, comes the name of its file",
+        "archives have the same keys, such as 'image': each key begins with the name of its file "
+        'and a slash. join="concatenate" of pack makes one array of those with the same key',
         "a.npz: 1 value without an array: 'opt/lr'; not kept",
         "b.npz: 1 value without an array: 'opt/lr'; not kept",
     ]

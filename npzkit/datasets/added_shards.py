@@ -93,7 +93,11 @@ class Base:
         """Raise KeyExistsError if an array, or a value of nested data, may not be replaced."""
         if not overwrite and (key in self or key in self._values):
             has_attrs = user_attrs(self._attrs(key))
-            raise taken(key, path, remedy=_REPLACE_ATTRS if has_attrs else REPLACE)
+            raise taken(
+                key,
+                path,
+                remedy="append() adds rows. " + (_REPLACE_ATTRS if has_attrs else REPLACE),
+            )
         if key in self._grown:
             raise UnsupportedError(
                 "rows were appended to this array, and it cannot be replaced too",

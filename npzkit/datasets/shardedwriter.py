@@ -56,6 +56,13 @@ if TYPE_CHECKING:
     from npzkit.typing import Compression, PathLike
 
 
+def _per_axis(numbers: Sequence[int] | int | None) -> tuple[int, ...] | None:
+    """Return a number for each axis, of which one alone may be an int, as in NumPy's shapes."""
+    if numbers is None:
+        return None
+    return tuple(numbers) if isinstance(numbers, Iterable) else (numbers,)
+
+
 class ShardedWriter:
     """Write a sharded archive: a folder of ``.npz`` files and their index.
 
@@ -233,8 +240,8 @@ class ShardedWriter:
         self,
         key: str,
         array: Any,
-        offset: Sequence[int] | None = None,
-        global_shape: Sequence[int] | None = None,
+        offset: Sequence[int] | int | None = None,
+        global_shape: Sequence[int] | int | None = None,
         attrs: Mapping[str, Any] | None = None,
         *,
         compression: Compression | None = None,
@@ -249,10 +256,10 @@ class ShardedWriter:
             Of the array. Each part of an array has the same key.
         array : array-like
             The part.
-        offset : sequence of int, optional
+        offset : sequence of int, or int, optional
             Where the part begins in the array, along each axis. By default,
             `array` is complete.
-        global_shape : sequence of int, optional
+        global_shape : sequence of int, or int, optional
             Of the array, if `offset` is given.
         attrs : mapping of str to object, optional
             Attributes of the array. It gets those of all its parts.
@@ -274,12 +281,8 @@ class ShardedWriter:
             As `NpzWriter.add`. After an OSError the writer is closed, and what
             it wrote is discarded.
         """
-        part = check_part(
-            ShardPart(
-                key, array, None if offset is None else tuple(offset),
-                None if global_shape is None else tuple(global_shape), attrs,
-            )
-        )  # fmt: skip
+        start, whole = _per_axis(offset), _per_axis(global_shape)
+        part = check_part(ShardPart(key, array, start, whole, attrs))
         self._base.check_free(key, self._place.name, overwrite=overwrite)
         with self._open_shard() as shard:
             add_part(shard, part, compression, level)

@@ -138,7 +138,7 @@ def test_a_reader_keeps_what_it_opened(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.remedy("Nothing of yours was added. Open a new writer and write again.")
+@pytest.mark.remedy("Nothing of yours was added. Open a new writer and write again; several")
 def test_two_writers(folder):
     """The second commit fails, and what it wrote is no part of the archive."""
     first, second = (npzkit.ShardedWriter(folder, mode="a") for _ in range(2))

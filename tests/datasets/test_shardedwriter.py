@@ -208,7 +208,7 @@ def test_a_commit_that_finds_too_few_shards_or_too_many(tmp_path, way):
             second = npzkit.ShardedWriter(tmp_path, attempt="b")
             third = npzkit.ShardedWriter(tmp_path, attempt="b")
             second.add("x", np.full(2, 1), [2], [4])
-            third.add("x", np.full(2, 2), [0], [4])
+            third.add("x", np.full(2, 2), 0, 4)
             second.close()
             third.commit()
     with npzkit.open(tmp_path) as npz:

@@ -248,8 +248,9 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged, encrypted, ends with
     an unfinished append or is none, and 2, which wins, if one cannot be read. --json prints
     a list with an object per file: one that was checked has rows (severity, key, what,
-    where, remedy), one that cannot be opened has an error. FILE may be a folder, whose .npz and .npy files are
-    checked, or that of a sharded archive; -v names shards that its index does not list.
+    where, remedy), one that cannot be opened has an error. FILE may be a folder, whose
+    .npz and .npy files are checked, or that of a sharded archive; -v names shards that
+    its index does not list.
     A .npy file has no checksum: its header and its size are checked, and it is called
     unchecked. FILE may be - for the standard input; a pipe is copied to a temporary file
     first.

@@ -252,7 +252,7 @@ class NpzFile(Mapping[str, "NDArray[Any]"]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the archive, read-only; names with ``npzkit.`` in front are npzkit's own."""
+        """The metadata of the archive, read-only. Names that begin with npzkit are its own."""
         return self._archive.metadata
 
     # -- arrays -------------------------------------------------------------

@@ -222,6 +222,9 @@ def error_text(error: BaseException) -> tuple[str, int]:
                 end = ""
             elif not error.possibilities:
                 end += " Put -- before names that begin with a dash."
+        elif message.startswith("Got unexpected extra argument"):
+            # A shell's pattern may be several files.
+            end += f" {_SEVERAL_FILES}"
         text = f"{message}{end} Try: {where} --help"
     elif isinstance(error, click.ClickException):
         text, code = error.format_message(), error.exit_code
@@ -247,10 +250,11 @@ _ONE_FILE = (
     ": a command with KEYS takes one FILE, and diff two. Of several, a shell takes one after the "
     'other: for f in FILES; do npzkit COMMAND "$f" KEYS; done'
 )
-_PATTERN = (
-    "No file matches the pattern, or it is in quotes. ls, verify and pack take several files, most "
-    "other commands one."
+_SEVERAL_FILES = (
+    "ls, verify and pack take several files, most other commands one; npzkit.open_many in Python "
+    "reads an array of several."
 )
+_PATTERN = "No file matches the pattern, or it is in quotes. " + _SEVERAL_FILES
 _OS_REMEDIES = {
     errno.ENOENT: "Check the name, and whether its folder exists",
     errno.EISDIR: "Pass an archive, or two to diff. npzkit ls FOLDER lists those in it, and "

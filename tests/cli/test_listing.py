@@ -111,6 +111,8 @@ def test_a_pattern_of_files_in_quotes(cli, model, command):
         2,
         True,
     )
+    found = cli("show", model, model, model, "key")
+    assert (found.code, "ls, verify and pack take several" in found.err) == (2, True)
 
 
 def test_a_key_in_the_place_of_a_file(cli, model):

@@ -35,7 +35,7 @@ from npzkit.stores.versions import Version
 is_temporary = new_file.is_temporary
 NOTHING_ADDED = (
     "Nothing of yours was added. Open a new writer and write again; several processes that write "
-    "at once need the same attempt=."
+    "at once need the same name of an attempt."
 )
 """The remedy of a writer that another one has overtaken."""
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")

@@ -7,6 +7,7 @@ Owns how a piece of it is read, and into which memory. Which pieces an index nee
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -36,9 +37,9 @@ def naming_others() -> Iterator[None]:
 class JoinedArray(PartedArray):
     """An array whose parts are in many files: ``joined[index]`` reads only what it needs.
 
-    Made by `ManyFiles.lazy`. It is as `npzkit.LazyArray`, and opens only the files
-    that an index touches. Its chunks are parts of a file, or several small files,
-    of about 1 MiB.
+    Made by `ManyFiles.lazy`. It is as `npzkit.LazyArray`, with the attributes of the
+    first file, and opens only the files that an index touches. Its chunks are parts
+    of a file, or several small files, of about 1 MiB.
 
     Notes
     -----
@@ -59,7 +60,12 @@ class JoinedArray(PartedArray):
     def __init__(self, many: Any, key: str, layout: JoinedLayout, *, verify: bool = True) -> None:
         self._npz, self._key, self._layout, self._verify = many, key, layout, verify
         self._describe(layout.shape, layout.dtype)
-        self.attrs = MappingProxyType({})
+
+    @functools.cached_property
+    def attrs(self) -> MappingProxyType[str, Any]:  # type: ignore[override]
+        """The attributes that the array has in the first file."""
+        attrs: MappingProxyType[str, Any] = self._lazy(0).attrs
+        return attrs
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -163,6 +163,15 @@ def test_any_index_is_that_of_numpy(data):
     np.testing.assert_array_equal(found, expected)
 
 
+def test_the_attributes_of_a_joined_array(tmp_path):
+    """They are those of the first file, as those of what `npzkit pack --join` writes."""
+    for step, unit in enumerate(("K", "C")):
+        path = tmp_path / f"s{step}.npz"
+        npzkit.save(path, {"t": np.ones(2)}, attrs={"t": {"unit": unit}})
+    with npzkit.open_many(tmp_path / "s*.npz") as many:
+        assert many.lazy("t").attrs == {"unit": "K"}
+
+
 def test_a_joined_array_is_an_array(folder):
     """It has the attributes of LazyArray, iterates, and is read by np.asarray and in chunks."""
     lazy = npzkit.open_many(f"{folder}/s*.npz", axis=None).lazy("image")
